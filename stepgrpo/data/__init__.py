@@ -1,0 +1,1 @@
+"""Training rows from data sets and from the built-in household."""

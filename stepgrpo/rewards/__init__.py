@@ -1,0 +1,1 @@
+"""Reward functions for `reward_funcs` of a TRL trainer."""
