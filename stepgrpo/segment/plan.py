@@ -24,6 +24,8 @@ _MAX_ENCODINGS = 3  # JSON in a string in a string: deeper is a loop, not an ans
 _THINK = re.compile(r"</?think(?:ing)?>", re.IGNORECASE)
 _ID_TEXT = re.compile(r"\s*([+-]?[0-9]{1,24}(?:\.0*)?)\s*\Z")
 _ID_AND_NAME = re.compile(r"\s*([0-9]{1,9})\s*[:.)\]-]\s*(?=\S)")
+_ESCAPED_QUOTE = re.compile(r"\s*\\[\"']")
+_RUN = re.compile(r"(.)\1*", re.DOTALL)
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 _ID_KEYS = ("actionid",)
 _NAME_KEYS = ("actionname", "actiondescription", "action", "name")  # the first that is there
@@ -55,7 +57,16 @@ def parse_plan(text: str, plan_key: str = "executable_plan") -> list[PlanStep] |
     Returns:
         The steps in order; `[]` for a plan that is there and empty; None where there is no plan.
     """
-    return _parse(text, _fold(plan_key), depth=0)
+    key = _fold(plan_key)
+    # Without a plan key or a step's key there is nothing to find, and texts that ran away are long.
+    if not re.search("|".join(map(_spelled, (key, *_ID_KEYS, *_NAME_KEYS[:2]))), text, re.IGNORECASE):
+        return None
+    return _parse(text, key, depth=0)
+
+
+def _spelled(folded_key: str) -> str:
+    """A pattern for a folded key with any punctuation between its letters."""
+    return r"[\W_]*".join(map(re.escape, folded_key))
 
 
 def _parse(text: str, plan_key: str, depth: int) -> list[PlanStep] | None:
@@ -74,8 +85,7 @@ _RESTART, _COMPLETE, _CUT, _BARE_LIST, _BARE_KEY, _UNREADABLE = -1, 0, 1, 2, 3, 
 
 def _candidates(text: str, plan_key: str, depth: int) -> Iterator[tuple[int, list[PlanStep]]]:
     """Every plan that stands at the top level of the text, with its rank; `_RESTART` where reasoning ended."""
-    letters = r"[\W_]*".join(map(re.escape, plan_key))
-    bare_key = rf"(?<!\\)\b{letters}(?<!\\)[^\w\s\[\{{:]?\s*[:\uff1a]\s*(?=[{re.escape(OPEN_ARRAY + OPEN_OBJECT)}])"
+    bare_key = rf"(?<!\\)\b{_spelled(plan_key)}(?<!\\)[^\w\s\[\{{:]?\s*[:\uff1a]\s*(?=[{re.escape(OPEN_ARRAY + OPEN_OBJECT)}])"
     landmark = re.compile(
         rf"(?P<think></?think(?:ing)?>)|(?P<key>{bare_key})|[{re.escape(OPEN_ARRAY + OPEN_OBJECT)}]", re.IGNORECASE
     )
@@ -87,7 +97,7 @@ def _candidates(text: str, plan_key: str, depth: int) -> Iterator[tuple[int, lis
             if steps is not None:
                 yield _COMPLETE, steps
                 return
-    pos = 0
+    pos, may_be_escaped = 0, depth < _MAX_ENCODINGS
     while match := landmark.search(text, pos):
         pos = match.end()
         if match.group("think"):
@@ -102,13 +112,15 @@ def _candidates(text: str, plan_key: str, depth: int) -> Iterator[tuple[int, lis
                 yield _RESTART, []
             continue
         start = pos if match.group("key") else match.start()
-        if not match.group("key") and re.compile(r'.\s*\\["\']').match(text, start) and depth < _MAX_ENCODINGS:
+        if may_be_escaped and not match.group("key") and _ESCAPED_QUOTE.match(text, start + 1):
+            may_be_escaped = False  # one try: the whole rest of the text is decoded
             steps = _decoded(text, start, len(text), plan_key, depth)
             if steps is not None:
                 yield _COMPLETE, steps
                 return
         node, pos = read_value(text, start)
         if node is None:
+            pos = max(pos, _RUN.match(text, pos).end() - 1)  # type: ignore[union-attr]
             continue
         found = _plan_of(node, text, plan_key, depth, bare_key=bool(match.group("key")))
         if found is None:
