@@ -1,0 +1,155 @@
+"""The trainer: TRL's GRPO with a step-level term. The only file that touches TRL's private surface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from trl import GRPOTrainer
+from trl.trainer.utils import get_config_model_id
+
+from stepgrpo.config import StepGRPOConfig, load_signal
+from stepgrpo.credit import prefix_states, spread_on_tokens, step_advantages
+from stepgrpo.data.columns import check_ground_truth
+from stepgrpo.monitor import StepMonitor, batch_statistics
+from stepgrpo.rollout import Rollout
+from stepgrpo.segment.plan import step_keys
+from stepgrpo.segment.segmenter import plan_rollout
+from stepgrpo.signal import Signal, score_rollouts
+from stepgrpo.signal.returns import return_signal
+from stepgrpo.signal.rule import RuleSignal, ground_truth_fields
+
+
+class StepGRPOTrainer(GRPOTrainer):
+    """
+    Trainer for Group Relative Policy Optimization (GRPO) with step-level credit.
+
+    Adds to every token of a plan's step how good that step is, `A_token = A^E + ω · A^S(step of the token)`, where `A^E` is
+    GRPO's own advantage of the completion. Generation, rewards, loss and weight updates are TRL's. Takes the arguments of
+    [`trl.GRPOTrainer`], with a [`StepGRPOConfig`] as `args`.
+
+    Raises:
+        TypeError: if `args` is not a [`StepGRPOConfig`].
+        ValueError: if the step signal needs a ground truth and the data sets have no column with one, or none that can be
+            read.
+    """
+
+    _tag_names = ["trl", "grpo", "stepgrpo"]
+    _name = "StepGRPO"
+
+    def __init__(self, model, reward_funcs=None, args: StepGRPOConfig | None = None, **kwargs):
+        if args is None:
+            model_name = model if isinstance(model, str) else get_config_model_id(model.config)
+            args = StepGRPOConfig(f"{model_name.split('/')[-1]}-StepGRPO")
+        if not isinstance(args, StepGRPOConfig):
+            raise TypeError(f"`args` must be a StepGRPOConfig, got {type(args).__name__}.")
+        if args.step_advantage_w != 0.0 and args.step_reward_kind == "rule":
+            for name in ("train_dataset", "eval_dataset"):
+                check_ground_truth(kwargs.get(name), ground_truth_fields(args.step_gt_field), name)
+        self._step_signal = _make_signal(args)
+        self._step_monitor = StepMonitor()
+        self._trajectory_rewards: Tensor | None = None
+        super().__init__(model, reward_funcs, args=args, **kwargs)
+
+    def _set_signature_columns_if_needed(self):
+        super()._set_signature_columns_if_needed()
+        for name in ground_truth_fields(self.args.step_gt_field):
+            if name not in self._signature_columns:
+                self._signature_columns.append(name)
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        # Kept for the signal `return`: the rewards are gathered here and dropped by the caller.
+        weighted = rewards_per_func * self.reward_weights.to(rewards_per_func.device)
+        total = weighted.nansum(dim=1)
+        total[rewards_per_func.isnan().all(dim=1)] = torch.nan
+        start = self.accelerator.process_index * len(prompts)
+        self._trajectory_rewards = total[start : start + len(prompts)]
+        return rewards_per_func
+
+    def _generate_and_score_completions(self, inputs):
+        outputs = super()._generate_and_score_completions(inputs)
+        if self.args.step_advantage_w != 0.0:
+            outputs["advantages"] = self._compute_advantages(inputs, outputs)
+        self._trajectory_rewards = None
+        return outputs
+
+    @torch.no_grad()
+    def _compute_advantages(self, inputs: list[Mapping[str, Any]], outputs: Mapping[str, Tensor]) -> Tensor:
+        """The advantage of every token, `A^E + ω · A^S`.
+
+        Args:
+            inputs: this process's B rows, in groups of `num_generations` over all processes.
+            outputs: `advantages` (B,), `completion_ids` (B, T), `completion_mask` (B, T) and, with tools, `tool_mask` (B, T),
+                as TRL's `_generate_and_score_completions` returns them.
+
+        Returns:
+            (B, T) float32. Exactly `A^E` on every token that belongs to no step.
+        """
+        started = time.perf_counter()
+        episode = outputs["advantages"].to(torch.float32)
+        completion_ids, mask = outputs["completion_ids"], outputs["completion_mask"]
+        if "tool_mask" in outputs:
+            mask = mask * outputs["tool_mask"]
+        rollouts = self._make_rollouts(inputs, completion_ids, mask)
+        scores = score_rollouts(self._step_signal, rollouts)
+        advantages = self._step_advantages(rollouts, scores, completion_ids.device)
+        step_term = spread_on_tokens(advantages, [rollout.step_tokens for rollout in rollouts], completion_ids.size(1))
+        step_term = self.args.step_advantage_w * step_term * mask
+        statistics = batch_statistics(rollouts, scores, advantages, step_term, episode, mask)
+        seconds = time.perf_counter() - started
+        self._log_step_metrics(rollouts, statistics, seconds)
+        return episode.unsqueeze(1) + step_term
+
+    def _make_rollouts(self, rows, completion_ids: Tensor, mask: Tensor) -> list[Rollout]:
+        rewards = [None] * len(rows) if self._trajectory_rewards is None else self._trajectory_rewards.tolist()
+        eos_token_ids = set(self.eos_token_ids)
+        all_ids, all_masks = completion_ids.tolist(), mask.bool().tolist()
+        return [
+            plan_rollout(
+                ids, keep, self._tokenizer, eos_token_ids, row, reward, self.args.step_fields, self.args.step_plan_key
+            )
+            for ids, keep, row, reward in zip(all_ids, all_masks, rows, rewards, strict=True)
+        ]
+
+    def _step_advantages(self, rollouts: list[Rollout], scores: list[list[float | None]], device) -> Tensor:
+        """(B, K) A^S of this process's steps; the baselines are computed over the steps of all processes."""
+        args, accelerator = self.args, self.accelerator
+        width = max([1, *map(len, scores)])
+        local = torch.full((len(rollouts), width), torch.nan, device=device)
+        states = torch.zeros((len(rollouts), width), dtype=torch.long, device=device)
+        for i, (rollout, row) in enumerate(zip(rollouts, scores, strict=True)):
+            local[i, : len(row)] = torch.tensor([torch.nan if score is None else score for score in row])
+            states[i, : len(row)] = torch.tensor(prefix_states(step_keys(rollout.steps))[: len(row)], dtype=torch.long)
+        start = 0
+        if args.step_baseline != "none":
+            # Every rank takes part, whatever its rows hold: the groups of `num_generations` can straddle processes.
+            local = accelerator.gather(accelerator.pad_across_processes(local, dim=1, pad_index=torch.nan))
+            states = accelerator.gather(accelerator.pad_across_processes(states, dim=1, pad_index=0))
+            start = accelerator.process_index * len(rollouts)
+        group_size = self.num_generations if self.model.training else self.num_generations_eval
+        group = torch.arange(len(local), device=device) // group_size
+        advantages = step_advantages(
+            local, group, states, args.step_baseline, args.step_scale, args.step_gamma
+        )
+        return advantages[start : start + len(rollouts), :width]
+
+    def _log_step_metrics(self, rollouts: list[Rollout], statistics: Tensor, seconds: float) -> None:
+        # Written straight to `_metrics`, as TRL's own metrics are, so that they arrive with the batch they belong to.
+        mode = "train" if self.model.training else "eval"
+        totals = self.accelerator.reduce(statistics.to(self.accelerator.device), reduction="sum")
+        for name, value in self._step_monitor.metrics(totals).items():
+            self._metrics[mode][name].append(value)
+        self._metrics[mode]["step_credit/seconds"].append(seconds)
+        self._step_monitor.report(totals, rollouts, warn=mode == "train")
+
+
+def _make_signal(args: StepGRPOConfig) -> Signal:
+    if args.step_reward_kind == "rule":
+        return RuleSignal(ground_truth_fields(args.step_gt_field), args.step_match_mode, args.step_match_key)
+    if args.step_reward_kind == "return":
+        return return_signal
+    return load_signal(args.step_reward_kind)
