@@ -106,7 +106,8 @@ class StepGRPOTrainer(GRPOTrainer):
 
     def _make_rollouts(self, rows, completion_ids: Tensor, mask: Tensor) -> list[Rollout]:
         rewards = [None] * len(rows) if self._trajectory_rewards is None else self._trajectory_rewards.tolist()
-        eos_token_ids = set(self.eos_token_ids)
+        # TRL 1.14 has no `eos_token_ids`.
+        eos_token_ids = set(getattr(self, "eos_token_ids", [self._tokenizer.eos_token_id]))
         all_ids, all_masks = completion_ids.tolist(), mask.bool().tolist()
         return [
             plan_rollout(
