@@ -1,0 +1,43 @@
+"""Trains the scripted trainer and writes its weights and log; started by tests/test_distributed.py."""
+
+import sys
+
+import torch
+from tests import conftest
+from tests.scripted import COMPLETIONS, ScriptedRollout, make_trainer, rows
+
+
+def main(out, variant):
+    tokenizer = conftest.tiny_tokenizer.__wrapped__()
+    model = conftest.make_model.__wrapped__(tokenizer)()
+    options = {
+        "none": {},
+        "position": {"step_baseline": "position", "step_scale": "mean_std"},
+        "anchor": {"step_reward_kind": "return", "step_baseline": "anchor"},
+        "unparsed": {"step_baseline": "position"},
+    }[variant]
+    completions = COMPLETIONS if variant != "unparsed" else [*COMPLETIONS[:4], *["no plan here."] * 4]
+    processes = int(torch.distributed.is_torchelastic_launched()) + 1
+    trainer = make_trainer(
+        model,
+        tokenizer,
+        out,
+        train_dataset=rows(2),
+        rollout_func=ScriptedRollout(tokenizer, completions),
+        reward_funcs=lambda completions, **_: [float(len(c[0]["content"]) % 7) for c in completions],
+        num_generations=8,  # one group, which straddles the processes
+        per_device_train_batch_size=8 // processes,
+        max_steps=3,
+        optim="sgd",
+        learning_rate=0.1,
+        **options,
+    )
+    assert trainer.accelerator.num_processes == processes, trainer.accelerator.num_processes
+    trainer.train()
+    if trainer.accelerator.is_main_process:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        torch.save({"weights": model.state_dict(), "log": trainer.state.log_history}, f"{out}/result.pt")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
