@@ -82,9 +82,9 @@ def test_without_the_listing_the_prompt_is_the_instruction():
 
 
 def test_unknown_split_and_task_type_are_named():
-    with pytest.raises(ValueError, match="unknown split 'validation'.*train, dev, test"):
+    with pytest.raises(ValueError, match=r"unknown split 'validation'.*train, dev, test"):
         household_rows("validation", 1)
-    with pytest.raises(ValueError, match="unknown task type 'dance'.*look_at_obj_in_light"):
+    with pytest.raises(ValueError, match=r"unknown task type 'dance'.*look_at_obj_in_light"):
         household_rows("train", 1, task_types=["dance"])
 
 

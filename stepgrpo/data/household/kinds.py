@@ -5,18 +5,24 @@ Kinds carry AI2-THOR's names, as in ALFRED. A second thing of a kind is called `
 
 from __future__ import annotations
 
-PORTABLE = (
-    "AlarmClock Apple BaseballBat BasketBall Book Bowl Box Bread ButterKnife CD Candle CellPhone Cloth CreditCard "
-    "Cup DishSponge Egg Fork Glassbottle HandTowel Kettle KeyChain Knife Ladle Laptop Lettuce Mug Newspaper Pan Pen "
-    "Pencil PepperShaker Pillow Plate Plunger Pot Potato RemoteControl SaltShaker SoapBar SoapBottle Spatula "
-    "Spoon SprayBottle Statue TennisRacket TissueBox ToiletPaper Tomato Vase Watch WateringCan WineBottle"
-).split()
 
-FIXED = (
-    "ArmChair Bathtub Bed Cabinet Cart CoffeeMachine CoffeeTable CounterTop Desk DeskLamp DiningTable Drawer Dresser "
-    "Faucet FloorLamp Fridge GarbageCan Microwave Ottoman Safe Shelf SideTable Sink Sofa StoveBurner Toilet "
-    "ToiletPaperHanger"
-).split()
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text."""
+    return tuple(text.split())
+
+
+PORTABLE = words(
+    "AlarmClock Apple BaseballBat BasketBall Book Bowl Box Bread ButterKnife CD Candle CellPhone Cloth CreditCard "
+    "Cup DishSponge Egg Fork Glassbottle HandTowel Kettle KeyChain Knife Ladle Laptop Lettuce Mug Newspaper Pan "
+    "Pen Pencil PepperShaker Pillow Plate Plunger Pot Potato RemoteControl SaltShaker SoapBar SoapBottle Spatula "
+    "Spoon SprayBottle Statue TennisRacket TissueBox ToiletPaper Tomato Vase Watch WateringCan WineBottle"
+)
+
+FIXED = words(
+    "ArmChair Bathtub Bed Cabinet Cart CoffeeMachine CoffeeTable CounterTop Desk DeskLamp DiningTable Drawer "
+    "Dresser Faucet FloorLamp Fridge GarbageCan Microwave Ottoman Safe Shelf SideTable Sink Sofa StoveBurner "
+    "Toilet ToiletPaperHanger"
+)
 
 LAMPS = ("DeskLamp", "FloorLamp")
 SWITCHED = ("DeskLamp", "Faucet", "FloorLamp", "Microwave")
@@ -32,25 +38,31 @@ PAIRED = tuple(kind for kind in PORTABLE if kind not in SINGLE)
 
 FLOOR = "Floor"
 
+# Per room its places and its things.
 ROOMS = {
     "kitchen": (
-        ("CounterTop", "DiningTable", "Fridge", "Microwave", "Cabinet", "Drawer", "Sink", "StoveBurner")
-        + ("CoffeeMachine", "GarbageCan", "Shelf", "SideTable"),
-        ("Apple", "Bowl", "Bread", "ButterKnife", "Cup", "DishSponge", "Egg", "Fork", "Glassbottle", "Kettle", "Knife")
-        + ("Ladle", "Lettuce", "Mug", "Pan", "PepperShaker", "Plate", "Pot", "Potato", "SaltShaker", "Spatula")
-        + ("Spoon", "Tomato", "WineBottle"),
+        words(
+            "CounterTop DiningTable Fridge Microwave Cabinet Drawer Sink StoveBurner CoffeeMachine GarbageCan "
+            "Shelf SideTable"
+        ),
+        words(
+            "Apple Bowl Bread ButterKnife Cup DishSponge Egg Fork Glassbottle Kettle Knife Ladle Lettuce Mug Pan "
+            "PepperShaker Plate Pot Potato SaltShaker Spatula Spoon Tomato WineBottle"
+        ),
     ),
     "living room": (
-        ("ArmChair", "Bed", "Cabinet", "Cart", "CoffeeTable", "Desk", "DeskLamp", "Drawer", "Dresser", "FloorLamp")
-        + ("Ottoman", "Safe", "Shelf", "SideTable", "Sofa"),
-        ("AlarmClock", "BaseballBat", "BasketBall", "Book", "Bowl", "Box", "CD", "CellPhone", "CreditCard", "KeyChain")
-        + ("Laptop", "Mug", "Newspaper", "Pen", "Pencil", "Pillow", "RemoteControl", "Statue", "TennisRacket", "Vase")
-        + ("Watch", "WateringCan"),
+        words(
+            "ArmChair Bed Cabinet Cart CoffeeTable Desk DeskLamp Drawer Dresser FloorLamp Ottoman Safe Shelf "
+            "SideTable Sofa"
+        ),
+        words(
+            "AlarmClock BaseballBat BasketBall Book Bowl Box CD CellPhone CreditCard KeyChain Laptop Mug "
+            "Newspaper Pen Pencil Pillow RemoteControl Statue TennisRacket Vase Watch WateringCan"
+        ),
     ),
     "bathroom": (
-        ("Bathtub", "Cabinet", "CounterTop", "Drawer", "GarbageCan", "Shelf", "Sink", "Toilet", "ToiletPaperHanger"),
-        ("Candle", "Cloth", "HandTowel", "Plunger", "SoapBar", "SoapBottle", "SprayBottle", "TissueBox")
-        + ("ToiletPaper",),
+        words("Bathtub Cabinet CounterTop Drawer GarbageCan Shelf Sink Toilet ToiletPaperHanger"),
+        words("Candle Cloth HandTowel Plunger SoapBar SoapBottle SprayBottle TissueBox ToiletPaper"),
     ),
 }
 

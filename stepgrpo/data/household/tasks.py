@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from stepgrpo.data.household.goals import CLEAN, COOL, HEAT, LIGHT, MOVABLE, SIMPLE, TASK_TYPES, TWO
-from stepgrpo.data.household.kinds import KNIVES, LAMPS, MOVABLE_RECEPTACLES, OPENABLE, PAIRED, ROOMS, SLICEABLE
+from stepgrpo.data.household.kinds import KNIVES, LAMPS, MOVABLE_RECEPTACLES, OPENABLE, PAIRED, ROOMS, SLICEABLE, words
 from stepgrpo.data.household.planner import ground_truth_plan
 
 SPLITS = ("train", "dev", "test")
@@ -20,16 +20,16 @@ _P_SLICED = 0.35
 _P_DOOR_OPEN = 0.2
 
 _FOOD = ("Apple", "Bread", "Egg", "Lettuce", "Potato", "Tomato")
-_WASHABLE = (
+_WASHABLE = words(
     "Apple Bowl ButterKnife Cloth Cup DishSponge Fork Kettle Knife Ladle Lettuce Mug Pan Plate Pot Potato SoapBar "
     "Spatula Spoon Tomato"
-).split()
+)
 _HEATABLE = (*_FOOD, "Cup", "Mug", "Plate")
 _COOLABLE = (*_FOOD, "Bowl", "Cup", "Glassbottle", "Mug", "Pan", "Plate", "Pot", "WineBottle")
-_FITS_IN_CARRIER = (
+_FITS_IN_CARRIER = words(
     "Apple Bread ButterKnife CD CellPhone CreditCard DishSponge Egg Fork KeyChain Knife Ladle Lettuce Pen Pencil "
     "Potato Spatula Spoon Tomato Watch"
-).split()
+)
 
 Combination = tuple[str, str, str]
 

@@ -1,0 +1,165 @@
+"""`stepgrpo demo`: a planner from scratch, then GRPO and step-level GRPO from the same checkpoint, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from stepgrpo.demo.measure import METRICS, Measured, measure
+from stepgrpo.demo.reinforce import KINDS, Rollouts, reinforce, step_settings
+from stepgrpo.demo.warmstart import PlannerSize, build_planner, demonstrations, supervised_start
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run of the demo does.
+
+    Attributes:
+        examples: demonstrations for the supervised start, each seen once.
+        rate: how often a step of a demonstration is wrong.
+        rollouts: of each of the two trainers.
+        learning_rates: of each trainer, its own best on the dev split (docs/demo.md).
+        test_prompts, samples: held-out prompts, and sampled completions of each.
+        seed: of everything.
+    """
+
+    examples: int = 12000
+    rate: float = 0.2
+    rollouts: Rollouts = field(default_factory=Rollouts)
+    learning_rates: tuple[float, float] = (3e-4, 3e-4)
+    test_prompts: int = 200
+    samples: int = 4
+    seed: int = 0
+
+
+FAST = Settings(examples=3000, rollouts=Rollouts(updates=10), test_prompts=60, samples=1)
+
+
+def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> dict[str, Any]:
+    """Runs the demo and writes `results.json`, `curve.png`, `heatmap.png` and `models/{start,grpo,stepgrpo}`.
+
+    Args:
+        settings: what to do.
+        out: the directory to write to; made if it is not there.
+        size: of the planner; the default one if None.
+
+    Returns:
+        What `results.json` holds: `settings`, `rows` (a metric table per model), `curves`, `seconds`.
+    """
+    from transformers import Qwen2ForCausalLM
+
+    from stepgrpo.data.household import household_rows, plan_json
+    from stepgrpo.demo.credit_picture import pick_and_draw
+    from stepgrpo.demo.tokenizer import train_tokenizer
+    from stepgrpo.report.curve import draw_curves
+
+    out.mkdir(parents=True, exist_ok=True)
+    scratch = str(out / "trainer_output")
+    seconds: dict[str, float] = {}
+    started = time.perf_counter()
+
+    def lap(stage: str) -> None:
+        nonlocal started
+        seconds[stage] = round(time.perf_counter() - started, 1)
+        started = time.perf_counter()
+
+    seed = settings.seed
+    rows = household_rows("train", settings.examples, seed=seed)
+    texts = [text for row in rows[:4000] for text in (row["prompt"][0]["content"], plan_json(row["gt_action_close"]))]
+    tokenizer = train_tokenizer(texts)
+    model = build_planner(tokenizer, size or PlannerSize(), seed)
+    print(f"Planner: {model.num_parameters():,} weights, from scratch, on {len(rows)} demonstrations.")
+    print(f"Each step of a demonstration is wrong with probability {settings.rate}.")
+    supervised_start(model, tokenizer, demonstrations(rows, settings.rate, seed), scratch, 1, seed)
+    start = out / "models" / "start"
+    model.save_pretrained(start)
+    tokenizer.save_pretrained(start)
+    lap("supervised start")
+
+    test = household_rows("test", settings.test_prompts, seed=seed)
+    tokens = settings.rollouts.max_tokens
+
+    def judge(planner: Qwen2ForCausalLM) -> Measured:
+        return measure(planner, tokenizer, test, tokens, settings.samples, seed)
+
+    before = judge(model)
+    table = {"before": before.metrics}
+    lap("evaluation")
+    pick_and_draw(before.sampled_ids[:60], before.sampled_rows[:60], tokenizer, out / "heatmap.png")
+
+    prompts = household_rows("train", settings.rollouts.updates * settings.rollouts.prompts, seed=seed + 1000)
+    curves: dict[str, list[float]] = {}
+    for kind, learning_rate in zip(KINDS, settings.learning_rates, strict=True):
+        started = time.perf_counter()
+        planner = Qwen2ForCausalLM.from_pretrained(start)
+        curves[kind] = reinforce(
+            kind, planner, tokenizer, prompts, settings.rollouts, scratch, seed=seed, learning_rate=learning_rate
+        )
+        lap(kind)
+        table[kind] = judge(planner).metrics
+        target = out / "models" / kind.lower()
+        planner.save_pretrained(target)
+        tokenizer.save_pretrained(target)
+        seconds["evaluation"] = round(seconds["evaluation"] + time.perf_counter() - started, 1)
+
+    each = settings.rollouts.prompts * settings.rollouts.completions
+    draw_curves(
+        curves,
+        out / "curve.png",
+        xlabel=f"update (each {each} rollouts)",
+        ylabel="share of rollouts that reach the goal",
+        title="Household plans, sampled during training",
+        window=10,
+    )
+    results = {
+        "settings": {**asdict(settings), "step": step_settings()},
+        "rows": table,
+        "curves": curves,
+        "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
+    }
+    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return results
+
+
+def format_table(rows: dict[str, dict[str, float]]) -> str:
+    """The metric table as text, one line per model, shares in percent."""
+    heads = [name.replace("_", " ") for name in METRICS]
+    widths = [max(len(head), 7) for head in heads]
+    lines = [" " * 10 + "  ".join(head.rjust(width) for head, width in zip(heads, widths, strict=True))]
+    for label, metrics in rows.items():
+        cells = [f"{100 * metrics[name]:.1f}%".rjust(width) for name, width in zip(METRICS, widths, strict=True)]
+        lines.append(label.ljust(10) + "  ".join(cells))
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line of the demo; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="stepgrpo demo", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("demo_output"), help="directory for what it writes")
+    parser.add_argument("--fast", action="store_true", help="a look at every part in under two minutes; learns little")
+    parser.add_argument("--seed", type=int, default=0, help="of the data, the weights and the sampling")
+    args = parser.parse_args(argv)
+
+    import datasets
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    results = run_demo(replace(FAST if args.fast else Settings(), seed=args.seed), args.out)
+    settings = results["settings"]
+    print(f"\nOn {settings['test_prompts']} held-out prompts (sampled: {settings['samples']} completions of each):\n")
+    print(format_table(results["rows"]))
+    if args.fast:
+        print("\n--fast only shows that every part works: its supervised start is too short to make a planner.")
+    print(f"\n{results['seconds']['total']:.0f} s. In {args.out}: results.json, curve.png, heatmap.png, models/")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
