@@ -1,0 +1,7 @@
+"""`python -m stepgrpo`."""
+
+import sys
+
+from stepgrpo.cli import main
+
+sys.exit(main())
