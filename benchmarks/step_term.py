@@ -40,9 +40,10 @@ def main():
 
     rows = household_rows("train", args.completions, args.seed)
     tokenizer = train_tokenizer([plan_json(row["gt_action_close"]) for row in rows], vocab_size=512)
-    texts = [plan_json(row["gt_action_close"]) for row in rows]
+    plans = [row["gt_action_close"][:: -1 if i % 2 else 1] for i, row in enumerate(rows)]  # every second one is wrong
+    texts = [plan_json(plan) for plan in plans]
     texts = [json.dumps({"language_plan": "First look around. " * 12, **json.loads(text)}) for text in texts]
-    ids = [tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id] for text in texts]
+    ids = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in texts]
     width = max(map(len, ids))
     keep = [[True] * len(row) + [False] * (width - len(row)) for row in ids]
     padded = [row + [tokenizer.pad_token_id] * (width - len(row)) for row in ids]

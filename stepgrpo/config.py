@@ -9,7 +9,7 @@ from typing import Any
 from trl import GRPOConfig
 
 from stepgrpo.credit import BASELINES, SCALES
-from stepgrpo.signal.rule import GROUND_TRUTH_FIELDS, MATCH_KEYS, MATCH_MODES
+from stepgrpo.signal.rule import MATCH_KEYS, MATCH_MODES
 
 REWARD_KINDS = ("rule", "return")
 SEGMENTS = ("plan",)
@@ -29,32 +29,33 @@ class StepGRPOConfig(GRPOConfig):
         step_advantage_w (`float`, *optional*, defaults to `1.0`):
             Weight ω ≥ 0 of the step term. `0` is TRL's GRPO, bit for bit.
         step_reward_kind (`str`, *optional*, defaults to `"rule"`):
-            The signal: how good each step is. `"rule"`: +1 if the ground-truth plan has the step, -1 if not; `"return"`: the
-            trajectory's total reward; or the dotted path of a function that takes a list of [`Rollout`]s and returns, for
-            each, one finite number per step (`None`: no verdict).
+            The signal: how good each step is. `"rule"`: +1 if the ground-truth plan has the step, -1 if not;
+            `"return"`: the trajectory's total reward; or the dotted path of a function that takes a list of
+            [`Rollout`]s and returns, for each, one finite number per step (`None`: no verdict).
         step_segment (`str`, *optional*, defaults to `"plan"`):
             Where the steps are. `"plan"`: the items of the JSON plan in the completion.
         step_plan_key (`str`, *optional*, defaults to `"executable_plan"`):
             Key of the list of steps in that JSON.
         step_fields (`list[str]`, *optional*, defaults to `["action_id", "action_name"]`):
-            Whose tokens take a step's credit: `action_id`, `action_name`, or `step` for the whole item. Whichever field the
-            model writes first decides the step, and the other only spells it out, so the default has both.
+            Whose tokens take a step's credit: `action_id`, `action_name`, or `step` for the whole item. Whichever
+            field the model writes first decides the step, and the other only spells it out, so the default has both.
         step_match_mode (`str`, *optional*, defaults to `"exact"`):
             When `rule` calls a step right: `exact`, `prefix`, `lcs` or `first_error`; see [`match_steps`].
         step_match_key (`str`, *optional*, defaults to `"action_id"`):
             What `rule` compares: `action_id` (the name where an id is missing) or `action_name`.
         step_gt_field (`str`, *optional*):
-            Column with the ground-truth plan. Where it is not set, or a row has no value in it, `gt_action_close` is read, then
-            `ground_truth`.
+            Column with the ground-truth plan. Where it is not set, or a row has no value in it, `gt_action_close` is
+            read, then `ground_truth`.
         step_baseline (`str`, *optional*, defaults to `"none"`):
-            What a step is compared with, over the completions of its group on all processes. `none`: nothing, the score is
-            centred already; `position`: their mean at the same step number; `anchor`: the mean of their steps that start in
-            the same state, which for a plan is the steps written so far (GiGPO, https://huggingface.co/papers/2505.10978).
+            What a step is compared with, over the completions of its group on all processes. `none`: nothing, the
+            score is centred already; `position`: their mean at the same step number; `anchor`: the mean of their
+            steps that start in the same state, which for a plan is the steps written so far (GiGPO,
+            https://huggingface.co/papers/2505.10978).
         step_scale (`str`, *optional*, defaults to `"mean"`):
             `mean` subtracts the baseline's mean; `mean_std` also divides by the standard deviation.
         step_gamma (`float`, *optional*):
-            γ in [0, 1] of the return over the rest of the plan, `R_k = s_k + γ · R_{k+1}`. Where it is not set: 0 (each step its
-            own credit) for `rule` and functions, 1 (each step the trajectory's reward) for `return`.
+            γ in [0, 1] of the return over the rest of the plan, `R_k = s_k + γ · R_{k+1}`. Where it is not set: 0
+            (each step its own credit) for `rule` and functions, 1 (each step the trajectory's reward) for `return`.
     """
 
     step_advantage_w: float = field(default=1.0, metadata={"help": "Weight ω of the step term; 0 is TRL's GRPO."})
@@ -73,7 +74,8 @@ class StepGRPOConfig(GRPOConfig):
     step_baseline: str = field(default="none", metadata={"help": "none, position or anchor."})
     step_scale: str = field(default="mean", metadata={"help": "mean or mean_std."})
     step_gamma: float | None = field(
-        default=None, metadata={"help": "γ of the return over the rest of the plan; 0 for rule and 1 for return if unset."}
+        default=None,
+        metadata={"help": "γ of the return over the rest of the plan; 0 for rule and 1 for return if unset."},
     )
 
     def __post_init__(self):
@@ -96,7 +98,9 @@ class StepGRPOConfig(GRPOConfig):
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not a choice. Choose one of: {', '.join(allowed)}.")
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is not a choice. Choose one of: {', '.join(allowed)}."
+                )
         if not self.step_fields or any(name not in FIELDS for name in self.step_fields):
             raise ValueError(f"step_fields={self.step_fields!r}: choose one or more of: {', '.join(FIELDS)}.")
         if not 0.0 <= self.step_advantage_w < float("inf"):
@@ -115,28 +119,29 @@ class StepGRPOConfig(GRPOConfig):
 
     def _check_token_level(self) -> None:
         """Refuses the options of `GRPOConfig` under which an advantage per token does not mean what it says."""
-        hint = "Choose another value, or set step_advantage_w=0 for plain GRPO."
-        if self.loss_type not in TOKEN_LEVEL_LOSSES:
-            reason = (
-                "weights a whole sequence by a factor it picks by the sign of the sequence's advantage, and with one "
-                "advantage per token one sequence would get two factors"
-                if self.loss_type == "vespo"
-                else "is not known to accept an advantage per token"
+        problem = None
+        if self.loss_type == "vespo":
+            problem = (
+                "loss_type='vespo' weights a whole sequence by a factor it picks by the sign of the sequence's "
+                "advantage; with one advantage per token one sequence would get two factors"
             )
-            allowed = ", ".join(TOKEN_LEVEL_LOSSES)
-            raise ValueError(f"loss_type={self.loss_type!r} {reason}. Choose one of: {allowed}; or {hint[24:]}")
-        if self.importance_sampling_level != "token":
-            raise ValueError(
-                f"importance_sampling_level={self.importance_sampling_level!r} has one ratio for all tokens of a completion: "
-                "its gradient multiplies each token by the mean advantage of the completion, so step credit would be averaged "
-                f"away. Set it to 'token', or {hint[24:]}"
+        elif self.loss_type not in TOKEN_LEVEL_LOSSES:
+            problem = f"loss_type={self.loss_type!r} is not known to accept an advantage per token"
+        if problem:
+            problem += f". Choose one of: {', '.join(TOKEN_LEVEL_LOSSES)}"
+        elif self.importance_sampling_level != "token":
+            problem = (
+                f"importance_sampling_level={self.importance_sampling_level!r} has one ratio for all tokens of a "
+                "completion: its gradient multiplies each token by the mean advantage of the completion, so step credit "
+                "would be averaged away. Set it to 'token'"
             )
-        if self.off_policy_mask_threshold is not None:
-            raise ValueError(
-                f"off_policy_mask_threshold={self.off_policy_mask_threshold!r} drops a drifted sequence if its advantage is "
-                "negative; with one advantage per token it would drop only some of the tokens. Set it to None, or "
-                f"{hint[24:]}"
+        elif self.off_policy_mask_threshold is not None:
+            problem = (
+                f"off_policy_mask_threshold={self.off_policy_mask_threshold!r} drops a drifted sequence if its "
+                "advantage is negative; with one advantage per token it would drop only some of the tokens. Set it to None"
             )
+        if problem:
+            raise ValueError(f"{problem}, or set step_advantage_w=0 for plain GRPO.")
 
 
 def load_signal(path: str) -> Any:
@@ -155,6 +160,6 @@ def load_signal(path: str) -> Any:
         except (ImportError, AttributeError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
     raise ValueError(
-        f"step_reward_kind={path!r} is not a choice ({problem}). Choose one of: {', '.join(REWARD_KINDS)}, or give the dotted "
-        "path of a function."
+        f"step_reward_kind={path!r} is not a choice ({problem}). Choose one of: {', '.join(REWARD_KINDS)}, or give the "
+        "dotted path of a function."
     )

@@ -20,13 +20,15 @@ SCALES = ("mean", "mean_std")
 _ROUNDING = 1e-6
 
 
-def discounted_returns(rewards: Tensor | Sequence[float], trajectory: Tensor | Sequence[Hashable], gamma: float) -> Tensor:
+def discounted_returns(
+    rewards: Tensor | Sequence[float], trajectory: Tensor | Sequence[Hashable], gamma: float
+) -> Tensor:
     """R_k = r_k + γ · R_{k+1} within each trajectory (GiGPO, arXiv 2505.10978, eq. 5).
 
     Args:
         rewards: (N,) rewards of single steps.
-        trajectory: (N,) which trajectory each belongs to. Rows of one trajectory are in time order and may interleave with
-            those of others.
+        trajectory: (N,) which trajectory each belongs to. Rows of one trajectory are in time order and may interleave
+            with those of others.
         gamma: γ in [0, 1].
 
     Returns:
@@ -51,7 +53,8 @@ def anchor_advantages(
     scale: str = "mean",
     epsilon: float = 1e-6,
 ) -> Tensor:
-    """A step's return against the returns of the steps of its group that start in the same state (GiGPO, 2505.10978, eq. 7).
+    """A step's return against the returns of the steps of its group that start in the same state (GiGPO, 2505.10978,
+    eq. 7).
 
     Args:
         returns: (N,) one return per step; NaN for a step without one, which takes no part.
@@ -61,7 +64,8 @@ def anchor_advantages(
         epsilon: keeps the division finite.
 
     Returns:
-        (N,) float32. Exactly 0 for a step alone in its state, for states whose returns differ by rounding only, and for NaN.
+        (N,) float32. Exactly 0 for a step alone in its state, for states whose returns differ by rounding only, and
+        for NaN.
 
     Raises:
         ValueError: on an unknown scale or inputs of different lengths.
@@ -103,11 +107,12 @@ def step_advantages(
     """A^S of every step of a batch of completions.
 
     Args:
-        scores: (B, K) float, one score per step; NaN where a completion has no k-th step or the signal gave no verdict.
+        scores: (B, K) float, one score per step; NaN where a completion has no k-th step or the signal gave no
+            verdict.
         group: (B,) the prompt of each completion.
         states: (B, K) int64, the state each step starts in; for the baseline "anchor".
-        baseline: "none": the (discounted) score itself; "position": minus the mean over the group's completions at step k;
-            "anchor": minus the mean over the group's steps that start in the same state.
+        baseline: "none": the (discounted) score itself; "position": minus the mean over the group's completions at
+            step k; "anchor": minus the mean over the group's steps that start in the same state.
         scale: "mean" or "mean_std", see `anchor_advantages`; without effect on the baseline "none".
         gamma: γ of `discounted_returns`; 0 is immediate credit. A step without a verdict counts as 0 in the sums.
 

@@ -1,6 +1,7 @@
 """What the step term did to a batch: numbers for the log, and words when it did nothing.
 
-The numbers travel between processes as one vector of sums, so that all ranks do the same collective whatever they hold.
+The numbers travel between processes as one vector of sums, so that all ranks do the same collective whatever they
+hold.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class StepMonitor:
         self._seen_reasons: set[str] = set()
 
     def metrics(self, totals: Tensor) -> dict[str, float]:
-        """Metrics of one batch by name. Shares are in [0, 1]; a share of nothing is NaN, which TRL leaves out of its mean."""
+        """Metrics of one batch by name. Shares are in [0, 1]; a share of nothing is NaN, which TRL leaves out of its
+        mean."""
         total = dict(zip(_SUMS, totals.tolist(), strict=True))
 
         def share(part: str, whole: str) -> float:
@@ -115,8 +117,8 @@ class StepMonitor:
             example = rollouts[0].text[-300:] if rollouts else ""
             logger.warning(
                 "0/%d completions got step credit in %d batches in a row (%s). Check that completions are not cut off "
-                "(max_completion_length), that they hold a plan under step_plan_key, that step_fields are in its steps, and "
-                "that the ground truth's column and format are right. The end of one completion: %r",
+                "(max_completion_length), that they hold a plan under step_plan_key, that step_fields are in its steps, "
+                "and that the ground truth's column and format are right. The end of one completion: %r",
                 total["completions"],
                 PATIENCE,
                 counts or "no step has a verdict",

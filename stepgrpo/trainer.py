@@ -27,38 +27,51 @@ class StepGRPOTrainer(GRPOTrainer):
     """
     Trainer for Group Relative Policy Optimization (GRPO) with step-level credit.
 
-    Adds to every token of a plan's step how good that step is, `A_token = A^E + ω · A^S(step of the token)`, where `A^E` is
-    GRPO's own advantage of the completion. Generation, rewards, loss and weight updates are TRL's. Takes the arguments of
-    [`trl.GRPOTrainer`], with a [`StepGRPOConfig`] as `args`.
+    Adds to every token of a plan's step how good that step is, `A_token = A^E + ω · A^S(step of the token)`, where
+    `A^E` is GRPO's own advantage of the completion. Generation, rewards, loss and weight updates are TRL's. Takes the
+    arguments of [`trl.GRPOTrainer`], with a [`StepGRPOConfig`] as `args`.
 
     Raises:
         TypeError: if `args` is not a [`StepGRPOConfig`].
-        ValueError: if the step signal needs a ground truth and the data sets have no column with one, or none that can be
-            read.
+        ValueError: if the step signal needs a ground truth and the data sets have no column with one, or none that
+            can be read.
     """
 
-    _tag_names = ["trl", "grpo", "stepgrpo"]
+    _tag_names = ["trl", "grpo", "stepgrpo"]  # noqa: RUF012
     _name = "StepGRPO"
+    args: StepGRPOConfig
 
-    def __init__(self, model, reward_funcs=None, args: StepGRPOConfig | None = None, **kwargs):
+    def __init__(
+        self,
+        model,
+        reward_funcs=None,
+        args: StepGRPOConfig | None = None,
+        train_dataset=None,
+        eval_dataset=None,
+        **kwargs,
+    ):
         if args is None:
             model_name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = StepGRPOConfig(f"{model_name.split('/')[-1]}-StepGRPO")
         if not isinstance(args, StepGRPOConfig):
             raise TypeError(f"`args` must be a StepGRPOConfig, got {type(args).__name__}.")
         if args.step_advantage_w != 0.0 and args.step_reward_kind == "rule":
-            for name in ("train_dataset", "eval_dataset"):
-                check_ground_truth(kwargs.get(name), ground_truth_fields(args.step_gt_field), name)
+            fields = ground_truth_fields(args.step_gt_field)
+            check_ground_truth(train_dataset, fields, "train_dataset")
+            check_ground_truth(eval_dataset, fields, "eval_dataset")
         self._step_signal = _make_signal(args)
         self._step_monitor = StepMonitor()
         self._trajectory_rewards: Tensor | None = None
-        super().__init__(model, reward_funcs, args=args, **kwargs)
+        super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, **kwargs)
+
+    @property
+    def _mode(self) -> str:
+        return "train" if self.model is not None and self.model.training else "eval"
 
     def _set_signature_columns_if_needed(self):
         super()._set_signature_columns_if_needed()
-        for name in ground_truth_fields(self.args.step_gt_field):
-            if name not in self._signature_columns:
-                self._signature_columns.append(name)
+        fields = ground_truth_fields(self.args.step_gt_field)
+        self._signature_columns = list(dict.fromkeys([*(self._signature_columns or []), *fields]))  # type: ignore
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
@@ -83,8 +96,8 @@ class StepGRPOTrainer(GRPOTrainer):
 
         Args:
             inputs: this process's B rows, in groups of `num_generations` over all processes.
-            outputs: `advantages` (B,), `completion_ids` (B, T), `completion_mask` (B, T) and, with tools, `tool_mask` (B, T),
-                as TRL's `_generate_and_score_completions` returns them.
+            outputs: `advantages` (B,), `completion_ids` (B, T), `completion_mask` (B, T) and, with tools, `tool_mask`
+                (B, T), as TRL's `_generate_and_score_completions` returns them.
 
         Returns:
             (B, T) float32. Exactly `A^E` on every token that belongs to no step.
@@ -131,16 +144,14 @@ class StepGRPOTrainer(GRPOTrainer):
             local = accelerator.gather(accelerator.pad_across_processes(local, dim=1, pad_index=torch.nan))
             states = accelerator.gather(accelerator.pad_across_processes(states, dim=1, pad_index=0))
             start = accelerator.process_index * len(rollouts)
-        group_size = self.num_generations if self.model.training else self.num_generations_eval
-        group = torch.arange(len(local), device=device) // group_size
-        advantages = step_advantages(
-            local, group, states, args.step_baseline, args.step_scale, args.step_gamma
-        )
+        group_size = self.num_generations if self._mode == "train" else self.num_generations_eval
+        group = torch.arange(len(local), device=device) // (group_size or 1)
+        advantages = step_advantages(local, group, states, args.step_baseline, args.step_scale, args.step_gamma or 0.0)
         return advantages[start : start + len(rollouts), :width]
 
     def _log_step_metrics(self, rollouts: list[Rollout], statistics: Tensor, seconds: float) -> None:
         # Written straight to `_metrics`, as TRL's own metrics are, so that they arrive with the batch they belong to.
-        mode = "train" if self.model.training else "eval"
+        mode = self._mode
         totals = self.accelerator.reduce(statistics.to(self.accelerator.device), reduction="sum")
         for name, value in self._step_monitor.metrics(totals).items():
             self._metrics[mode][name].append(value)

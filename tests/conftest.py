@@ -32,7 +32,10 @@ def tiny_tokenizer():
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|end|>", "<|pad|>", "<|user|>", "<|assistant|>", "<|system|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=400,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     names = ["find a Tomato", "pick up the Tomato", "find a Fridge", "open the Fridge", "put down the object in hand"]
     tokenizer.train_from_iterator([plan_text(list(enumerate(names)))] * 4, trainer)

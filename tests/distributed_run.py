@@ -3,6 +3,7 @@
 import sys
 
 import torch
+
 from tests import conftest
 from tests.scripted import COMPLETIONS, ScriptedRollout, make_trainer, rows
 

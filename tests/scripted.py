@@ -1,9 +1,9 @@
 """A trainer whose completions are written by the test, so that every number can be worked out by hand."""
 
 from datasets import Dataset
-from tests.conftest import plan_text
 
 from stepgrpo import StepGRPOConfig, StepGRPOTrainer
+from tests.conftest import plan_text
 
 FIND, PICK, FRIDGE, OPEN, PUT = steps = [
     (35, "find a Tomato"),
@@ -51,37 +51,40 @@ class ScriptedRollout:
         chosen = [self.completions[(first + i) % len(self.completions)] for i in range(len(prompts))]
         ids = [self.tokenizer.encode(text, add_special_tokens=False) for text in chosen]
         if self.eos:
-            ids = [row + [self.tokenizer.eos_token_id] * (text[-1] in "}.") for row, text in zip(ids, chosen, strict=True)]
+            ids = [
+                row + [self.tokenizer.eos_token_id] * (text[-1] in "}.") for row, text in zip(ids, chosen, strict=True)
+            ]
         prompt_ids = [
-            self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False) for prompt in prompts
+            self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+            for prompt in prompts
         ]
         return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": None}
 
 
 def config(path, cls=StepGRPOConfig, **overrides):
-    defaults = dict(
-        output_dir=str(path),
-        per_device_train_batch_size=8,
-        per_device_eval_batch_size=8,
-        num_generations=4,
-        max_completion_length=24,
-        max_steps=2,
-        learning_rate=1e-2,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        shuffle_dataset=False,
-        disable_tqdm=True,
-        seed=7,
-    )
+    defaults = {
+        "output_dir": str(path),
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 8,
+        "num_generations": 4,
+        "max_completion_length": 24,
+        "max_steps": 2,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "shuffle_dataset": False,
+        "disable_tqdm": True,
+        "seed": 7,
+    }
     return cls(**{**defaults, **overrides})
 
 
 def make_trainer(model, tokenizer, path, cls=StepGRPOTrainer, args=None, scripted=True, **overrides):
-    kwargs = dict(rollout_func=ScriptedRollout(tokenizer), reward_funcs=scripted_rewards) if scripted else {}
+    kwargs = {"rollout_func": ScriptedRollout(tokenizer), "reward_funcs": scripted_rewards} if scripted else {}
     trainer_args = {k: overrides.pop(k) for k in list(overrides) if k in TRAINER_ARGS}
     return cls(
         model=model,

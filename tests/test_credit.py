@@ -87,7 +87,7 @@ def test_prefix_states_tell_plans_apart_as_long_as_they_differ():
     assert a[0] == b[0] == c[0] and a[1] == b[1] != c[1]
     assert a[2] != b[2]
     assert all(-(2**63) <= state < 2**63 for state in a)
-    assert prefix_states(["a", "b"])[1] == prefix_states(["a"] + ["c"])[1]
+    assert prefix_states(["a", "b"])[1] == prefix_states(["a", "c"])[1]
 
 
 def test_spread_on_tokens():
@@ -108,7 +108,9 @@ def test_any_returns_give_finite_centred_advantages(steps, scaled):
     advantages = anchor_advantages(returns, group, anchor, "mean_std" if scaled else "mean")
     assert torch.isfinite(advantages).all()
     for key in set(zip(group, anchor, strict=True)):
-        mine = [i for i, other in enumerate(zip(group, anchor, strict=True)) if other == key and returns[i] == returns[i]]
+        mine = [
+            i for i, other in enumerate(zip(group, anchor, strict=True)) if other == key and returns[i] == returns[i]
+        ]
         total = sum(advantages[i].item() for i in mine)
         assert abs(total) <= 1e-4 * max([1.0, *(abs(advantages[i].item()) for i in mine)]) * max(len(mine), 1)
         if len(mine) == 1:

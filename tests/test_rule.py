@@ -20,7 +20,14 @@ def plan(text):
         ("acd", "abcd", [1, 0, 0], [1, 0, 0], [1, 1, 1], [1, 0, None]),  # one step left out
         ("axbcd", "abcd", [1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 0, 1, 1, 1], [1, 0, None, None, None]),  # one too many
         ("abxd", "abcd", [1, 1, 0, 1], [1, 1, 0, 0], [1, 1, 0, 1], [1, 1, 0, None]),
-        ("bacd", "abcd", [0, 0, 1, 1], [0, 0, 0, 0], [1, 0, 1, 1], [0, None, None, None]),  # swapped: the later is blamed
+        (
+            "bacd",
+            "abcd",
+            [0, 0, 1, 1],
+            [0, 0, 0, 0],
+            [1, 0, 1, 1],
+            [0, None, None, None],
+        ),  # swapped: the later is blamed
         ("aa", "a", [1, 0], [1, 0], [1, 0], [1, 0]),  # repeated
         ("abcde", "abcd", [1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 0]),
         ("", "ab", [], [], [], []),
@@ -84,7 +91,9 @@ def test_ground_truth_in_every_form(value):
     assert read_ground_truth(value) == STEPS
 
 
-@pytest.mark.parametrize("value", [[], "[]", "", "find a Tomato", 7, None, {}, {"plan": [1]}, [None], [[1, 2, 3]], [1.5], [True]])
+@pytest.mark.parametrize(
+    "value", [[], "[]", "", "find a Tomato", 7, None, {}, {"plan": [1]}, [None], [[1, 2, 3]], [1.5], [True]]
+)
 def test_unreadable_ground_truth(value):
     with pytest.raises(ValueError):
         read_ground_truth(value)

@@ -4,11 +4,11 @@ import logging
 
 import pytest
 import torch
-from tests import scripted
-from tests.scripted import COMPLETIONS, FIND, FRIDGE, OPEN, PICK, config, make_trainer, rows
 from trl import GRPOConfig, GRPOTrainer
 
 from stepgrpo import StepGRPOConfig, StepGRPOTrainer
+from tests import scripted
+from tests.scripted import COMPLETIONS, FIND, FRIDGE, OPEN, PICK, config, make_trainer, rows
 
 R, W = 1.0, -1.0
 # Right and wrong by position, against [FIND, PICK, FRIDGE, OPEN].
@@ -26,7 +26,8 @@ def outputs_of(tokenizer, completions, episode, eos=True):
 
 
 def values_on(text, offsets, advantages, needle, occurrence=0):
-    """The distinct values on the tokens that overlap an occurrence of `needle`, found by the tokenizer's own offsets."""
+    """The distinct values on the tokens that overlap an occurrence of `needle`, found by the tokenizer's own
+    offsets."""
     start = -1
     for _ in range(occurrence + 1):
         start = text.index(needle, start + 1)
@@ -45,7 +46,16 @@ def test_hand_computed_advantages(trainer, tiny_tokenizer):
     trainer.args.step_advantage_w = 0.5
     advantages = trainer._compute_advantages([rows(1)[0]] * 8, outputs)
     assert advantages.shape == outputs["completion_ids"].shape and advantages.dtype == torch.float32
-    plans = [[FIND, PICK, FRIDGE, OPEN], [FIND, PICK, OPEN], [PICK, FIND], [], None, [FIND, FRIDGE, PICK, OPEN], [], [FIND]]
+    plans = [
+        [FIND, PICK, FRIDGE, OPEN],
+        [FIND, PICK, OPEN],
+        [PICK, FIND],
+        [],
+        None,
+        [FIND, FRIDGE, PICK, OPEN],
+        [],
+        [FIND],
+    ]
     plans[4] = [FIND, PICK, FRIDGE, OPEN, scripted.PUT]
     for i, plan in enumerate(plans):
         for (action_id, name), score in zip(plan, EXACT[i], strict=True):
@@ -86,11 +96,12 @@ def test_return_on_the_plan_prefix_needs_no_ground_truth(make_model, tiny_tokeni
 
     trainer._compute_advantages = spy
     trainer.train()
-    episode, completion_ids, advantages = seen[0]
+    episode, _completion_ids, advantages = seen[0]
     credit = advantages - episode.unsqueeze(1)
     _, offsets = outputs_of(tiny_tokenizer, COMPLETIONS, [0.0] * 8)
     value = lambda i, needle: values_on(COMPLETIONS[i], offsets[i], credit[i], needle)  # noqa: E731
-    # Rewards of the first group: 1, -1, -1 (no plan: not a step). At the root the mean is -1/3; after FIND, (1 - 1) / 2.
+    # Rewards of the first group: 1, -1, -1 (no plan: not a step). At the root the mean is -1/3; after FIND, (1 - 1) /
+    # 2.
     assert value(0, "find a Tomato") == {round(4 / 3, 5)}
     assert value(1, "find a Tomato") == {round(-2 / 3, 5)}
     assert value(2, "pick up the Tomato") == {round(-2 / 3, 5)}
@@ -113,7 +124,9 @@ def same_weights(a, b):
 
 @pytest.mark.parametrize("options", [{}, {"importance_sampling_level": "sequence"}, {"loss_type": "vespo"}])
 def test_weight_zero_is_grpo_bit_for_bit(options, make_model, tiny_tokenizer, tmp_path):
-    ours = train(StepGRPOTrainer, make_model, tiny_tokenizer, tmp_path, StepGRPOConfig, step_advantage_w=0.0, **options)
+    ours = train(
+        StepGRPOTrainer, make_model, tiny_tokenizer, tmp_path, StepGRPOConfig, step_advantage_w=0.0, **options
+    )
     theirs = train(GRPOTrainer, make_model, tiny_tokenizer, tmp_path, GRPOConfig, **options)
     assert same_weights(ours.model, theirs.model)
     assert not same_weights(ours.model, make_model())
@@ -162,7 +175,7 @@ def test_self_check_line_and_warning_after_five_empty_batches(make_model, tiny_t
         trainer = make_trainer(make_model(), tiny_tokenizer, tmp_path, scripted=False, max_steps=6)
         trainer.train()
     lines = [record for record in caplog.records if record.name == "stepgrpo.monitor"]
-    assert sum("0/8 completions got step credit" == record.getMessage() for record in lines) == 6
+    assert sum(record.getMessage() == "0/8 completions got step credit" for record in lines) == 6
     warnings = [record.getMessage() for record in lines if record.levelno == logging.WARNING]
     assert len(warnings) == 1 and "5 batches in a row" in warnings[0] and "max_completion_length" in warnings[0]
 

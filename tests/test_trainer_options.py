@@ -3,13 +3,13 @@
 import pytest
 import torch
 from datasets import Dataset
-from tests.conftest import plan_text
-from tests.scripted import COMPLETIONS, FIND, PICK, ScriptedRollout, config, make_trainer, rows, scripted_rewards
-from tests.test_trainer import outputs_of
 from trl import GRPOConfig
 
 from stepgrpo import StepGRPOConfig, StepGRPOTrainer
 from stepgrpo.config import TOKEN_LEVEL_LOSSES
+from tests.conftest import plan_text
+from tests.scripted import COMPLETIONS, FIND, PICK, ScriptedRollout, config, make_trainer, rows, scripted_rewards
+from tests.test_trainer import outputs_of
 
 
 @pytest.mark.parametrize("loss_type", TOKEN_LEVEL_LOSSES)
@@ -19,7 +19,9 @@ def test_every_token_level_loss_trains(loss_type, make_model, tiny_tokenizer, tm
     weights = torch.cat([p.flatten() for p in trainer.model.parameters()])
     assert torch.isfinite(weights).all()
     assert trainer.state.log_history[0]["step_credit/completions"] == pytest.approx(6 / 8)
-    assert any(not torch.equal(a, b) for a, b in zip(trainer.model.parameters(), make_model().parameters(), strict=True))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(trainer.model.parameters(), make_model().parameters(), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,9 @@ def test_every_token_level_loss_trains(loss_type, make_model, tiny_tokenizer, tm
 def test_refused_at_start_with_the_reason(options, reason, tmp_path):
     with pytest.raises(ValueError, match=reason) as error:
         config(tmp_path, **options)
-    name, value = next(iter(options.items() if "luspo" not in options.values() else [("importance_sampling_level", "seq")]))
+    name, value = next(
+        iter(options.items() if "luspo" not in options.values() else [("importance_sampling_level", "seq")])
+    )
     assert name in str(error.value) and str(value) in str(error.value)
     config(tmp_path, **options, step_advantage_w=0.0)
 
@@ -90,7 +94,8 @@ def test_yaml_through_trl_parser(tmp_path):
     from trl import TrlParser
 
     (tmp_path / "c.yaml").write_text(
-        "output_dir: out\nstep_advantage_w: 0.5\nstep_fields: [action_name]\nstep_match_mode: lcs\nuse_cpu: true\nbf16: false\n"
+        "output_dir: out\nstep_advantage_w: 0.5\nstep_fields: [action_name]\nstep_match_mode: lcs\n"
+        "use_cpu: true\nbf16: false\n"
     )
     (args,) = TrlParser(StepGRPOConfig).parse_args_and_config(
         ["--config", str(tmp_path / "c.yaml"), "--step_match_mode", "prefix"]
@@ -142,9 +147,12 @@ def test_plain_prompts_and_the_named_column(make_model, tiny_tokenizer, tmp_path
     assert trainer.state.log_history[0]["step_credit/right_steps"] == pytest.approx(8 / 19)
 
 
-@pytest.mark.parametrize("options", [{"num_iterations": 2}, {"steps_per_generation": 2, "gradient_accumulation_steps": 1}])
+@pytest.mark.parametrize(
+    "options", [{"num_iterations": 2}, {"steps_per_generation": 2, "gradient_accumulation_steps": 1}]
+)
 def test_advantages_stay_with_their_tokens_when_rollouts_are_reused(options, make_model, tiny_tokenizer, tmp_path):
-    """Batches are shuffled and split after scoring; each slice must still hold the advantages of its own completions."""
+    """Batches are shuffled and split after scoring; each slice must still hold the advantages of its own
+    completions."""
     size = 8 // options.get("steps_per_generation", 1)
     trainer = make_trainer(
         make_model(), tiny_tokenizer, tmp_path, max_steps=2, per_device_train_batch_size=size, **options
@@ -160,7 +168,10 @@ def test_advantages_stay_with_their_tokens_when_rollouts_are_reused(options, mak
     trainer.train()
     outputs, _ = outputs_of(tiny_tokenizer, COMPLETIONS, [0.0] * 8)
     expected = trainer._compute_advantages([rows(1)[0]] * 8, outputs)
-    credit = {tiny_tokenizer.decode(ids, skip_special_tokens=True): row for ids, row in zip(outputs["completion_ids"], expected)}
+    credit = {
+        tiny_tokenizer.decode(ids, skip_special_tokens=True): row
+        for ids, row in zip(outputs["completion_ids"], expected)
+    }
     assert len(seen) == 2
     for batch in seen:
         for ids, advantages in zip(batch["completion_ids"], batch["advantages"], strict=True):

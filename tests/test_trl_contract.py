@@ -46,6 +46,8 @@ def test_batches_keep_token_advantages():
 
     batch = {"advantages": torch.arange(8.0).view(4, 2), "completion_ids": torch.arange(8).view(4, 2)}
     shuffled = shuffle_sequence_dict(batch)
-    assert torch.equal(shuffled["advantages"].long(), shuffled["completion_ids"]), MOVED.format("shuffle_sequence_dict")
+    assert torch.equal(shuffled["advantages"].long(), shuffled["completion_ids"]), MOVED.format(
+        "shuffle_sequence_dict"
+    )
     for part in split_tensor_dict(shuffled, 2):
         assert torch.equal(part["advantages"].long(), part["completion_ids"]), MOVED.format("split_tensor_dict")

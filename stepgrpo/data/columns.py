@@ -20,8 +20,8 @@ def check_ground_truth(dataset: Any, fields: Sequence[str], name: str) -> None:
         name: what to call the data set in the error.
 
     Raises:
-        ValueError: if there is no such column, or none of the first rows has a ground truth that can be read. Names the
-            columns seen and what was wrong with the first row.
+        ValueError: if there is no such column, or none of the first rows has a ground truth that can be read. Names
+            the columns seen and what was wrong with the first row.
     """
     if dataset is None:
         return
@@ -33,8 +33,8 @@ def check_ground_truth(dataset: Any, fields: Sequence[str], name: str) -> None:
     columns = getattr(dataset, "column_names", None) or sorted({column for row in rows for column in row})
     if columns and not any(field in columns for field in fields):
         raise ValueError(
-            f"step_reward_kind='rule' needs a ground-truth plan, but {name} has none of the columns {', '.join(fields)}. "
-            f"Columns seen: {', '.join(columns)}. Set step_gt_field to the column that holds it."
+            f"step_reward_kind='rule' needs a ground-truth plan, but {name} has none of the columns "
+            f"{', '.join(fields)}. Columns seen: {', '.join(columns)}. Set step_gt_field to the column that holds it."
         )
     problems = []
     for row in rows:
@@ -45,6 +45,7 @@ def check_ground_truth(dataset: Any, fields: Sequence[str], name: str) -> None:
             problems.append(str(error))
     if problems:
         raise ValueError(
-            f"step_reward_kind='rule' cannot read a ground-truth plan in any of the first {len(problems)} rows of {name}. "
-            f"The first one: {problems[0]}. A plan is a list of steps with action_id and/or action_name, of ids or of names."
+            f"step_reward_kind='rule' cannot read a ground-truth plan in any of the first {len(problems)} rows of "
+            f"{name}. The first one: {problems[0]}. A plan is a list of steps with action_id and/or action_name, of ids "
+            "or of names."
         )

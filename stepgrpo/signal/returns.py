@@ -16,5 +16,5 @@ def return_signal(rollouts: list[Rollout]) -> list[list[float | None]]:
             rollout.failure = "no_reward"
             scores.append([None] * len(rollout.steps))
         else:
-            scores.append([0.0] * (len(rollout.steps) - 1) + [rollout.reward])
+            scores.append([*[0.0] * (len(rollout.steps) - 1), rollout.reward])
     return scores

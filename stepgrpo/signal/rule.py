@@ -28,10 +28,11 @@ def match_steps(
         gt: the ground truth's steps, likewise.
         mode: "exact": right if the ground truth has the same step at the same position;
             "prefix": right if it and all steps before it are;
-            "lcs": right if it is on the longest common subsequence (of several, the one with the earliest steps of `pred`);
+            "lcs": right if it is on the longest common subsequence; of several, the one with the earliest steps of
+                `pred`;
             "first_error": as "prefix", but only the first wrong step is blamed and those after it get no verdict.
-        key: what is compared. "action_id" falls back to the name where either id is missing; names are compared with case
-            and white space folded.
+        key: what is compared. "action_id" falls back to the name where either id is missing; names are compared with
+            case and white space folded.
 
     Returns:
         One value per step of `pred`: 1.0 right, 0.0 wrong, None no verdict.
@@ -93,9 +94,9 @@ def read_ground_truth(value: Any) -> list[PlanStep]:
     """Reads a ground-truth plan in any of the forms data sets have.
 
     Args:
-        value: a list of steps, each a mapping with "action_id" and/or "action_name", an id, a name, or an `[id, name]` pair;
-            a mapping that holds such a list under "trajectory_actions" or "executable_plan", or columns of equal length
-            under "action_id" and "action_name"; or any of these as a JSON or Python-literal string.
+        value: a list of steps, each a mapping with "action_id" and/or "action_name", an id, a name, or an `[id,
+            name]` pair; a mapping that holds such a list under "trajectory_actions" or "executable_plan", or columns
+            of equal length under "action_id" and "action_name"; or any of these as a JSON or Python-literal string.
 
     Returns:
         The steps, at least one, without spans.
@@ -114,10 +115,12 @@ def read_ground_truth(value: Any) -> list[PlanStep]:
         columns = [value.get("action_id"), value.get("action_name")]
         if all(column is None or isinstance(column, (list, tuple)) for column in columns) and any(columns):
             length = max(len(column) for column in columns if column)
-            ids, names = ([None] * length if not column else column for column in columns)
+            ids, names = (column or [None] * length for column in columns)
             value = [{"action_id": i, "action_name": n} for i, n in zip(ids, names, strict=True)]
         else:
-            raise ValueError(f"a mapping without trajectory_actions or executable_plan (keys: {sorted(map(str, value))})")
+            raise ValueError(
+                f"a mapping without trajectory_actions or executable_plan (keys: {sorted(map(str, value))})"
+            )
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"expected a list of steps, got {type(value).__name__}")
     if not value:
