@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stepgrpo.demo.measure import METRICS, Measured, measure
 from stepgrpo.demo.reinforce import KINDS, Rollouts, reinforce, step_settings
 from stepgrpo.demo.warmstart import PlannerSize, build_planner, demonstrations, supervised_start
 
@@ -54,8 +53,11 @@ def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> 
     from transformers import Qwen2ForCausalLM
 
     from stepgrpo.data.household import household_rows, plan_json
+    from stepgrpo.data.sources import success_check
     from stepgrpo.demo.credit_picture import pick_and_draw
     from stepgrpo.demo.tokenizer import train_tokenizer
+    from stepgrpo.evaluation import evaluate
+    from stepgrpo.generation import generate_ids
     from stepgrpo.report.curve import draw_curves
 
     out.mkdir(parents=True, exist_ok=True)
@@ -84,13 +86,23 @@ def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> 
     test = household_rows("test", settings.test_prompts, seed=seed)
     tokens = settings.rollouts.max_tokens
 
-    def judge(planner: Qwen2ForCausalLM) -> Measured:
-        return measure(planner, tokenizer, test, tokens, settings.samples, seed)
+    def judge(planner: Qwen2ForCausalLM) -> dict[str, float]:
+        return evaluate(
+            planner,
+            tokenizer,
+            test,
+            tokens,
+            samples=settings.samples,
+            batch_size=100,
+            seed=seed,
+            succeeded=success_check("household"),
+        )
 
-    before = judge(model)
-    table = {"before": before.metrics}
+    table = {"before": judge(model)}
+    shown = test[:40]
+    written = generate_ids(model, tokenizer, [row["prompt"] for row in shown], tokens, seed=seed)
+    pick_and_draw([group[0] for group in written], shown, tokenizer, out / "heatmap.png")
     lap("evaluation")
-    pick_and_draw(before.sampled_ids[:60], before.sampled_rows[:60], tokenizer, out / "heatmap.png")
 
     prompts = household_rows("train", settings.rollouts.updates * settings.rollouts.prompts, seed=seed + 1000)
     curves: dict[str, list[float]] = {}
@@ -101,7 +113,7 @@ def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> 
             kind, planner, tokenizer, prompts, settings.rollouts, scratch, seed=seed, learning_rate=learning_rate
         )
         lap(kind)
-        table[kind] = judge(planner).metrics
+        table[kind] = judge(planner)
         target = out / "models" / kind.lower()
         planner.save_pretrained(target)
         tokenizer.save_pretrained(target)
@@ -126,13 +138,21 @@ def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> 
     return results
 
 
-def format_table(rows: dict[str, dict[str, float]]) -> str:
+METRICS = (
+    "sampled/success",
+    "greedy/success",
+    "sampled/exact_match",
+    "sampled/step_accuracy",
+    "sampled/valid_json",
+)
+
+
+def format_table(rows: Mapping[str, Mapping[str, float]]) -> str:
     """The metric table as text, one line per model, shares in percent."""
-    heads = [name.replace("_", " ") for name in METRICS]
-    widths = [max(len(head), 7) for head in heads]
-    lines = [" " * 10 + "  ".join(head.rjust(width) for head, width in zip(heads, widths, strict=True))]
+    heads = [" ".join(reversed(name.replace("_", " ").split("/"))) for name in METRICS]
+    lines = [" " * 10 + "  ".join(heads)]
     for label, metrics in rows.items():
-        cells = [f"{100 * metrics[name]:.1f}%".rjust(width) for name, width in zip(METRICS, widths, strict=True)]
+        cells = [f"{100 * metrics[name]:.1f}%".rjust(len(head)) for name, head in zip(METRICS, heads, strict=True)]
         lines.append(label.ljust(10) + "  ".join(cells))
     return "\n".join(lines)
 

@@ -38,7 +38,7 @@ def lay_out(tokens: Sequence[str], columns: int = _COLUMNS) -> list[list[tuple[i
     lines: list[list[tuple[int, str, int]]] = [[]]
     used = 0
     for index, token in enumerate(tokens):
-        rest = token.translate(_SHOWN)
+        rest = "".join(sign if sign.isprintable() else "\u00b7" for sign in token.translate(_SHOWN))
         while rest:
             if used + len(rest) > columns and used > 0 and len(rest) <= columns:
                 lines.append([])
