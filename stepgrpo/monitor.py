@@ -18,6 +18,7 @@ from stepgrpo.signal import Scores
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5  # batches without any step credit before a warning
+MAX_REASONS = 20  # of bad rows that are spelled out; all are counted
 
 _SUMS = (
     "completions",
@@ -101,20 +102,28 @@ class StepMonitor:
             "step_credit/step_to_episode": share("step_term", "episode_term"),
         }
 
-    def report(self, totals: Tensor, rollouts: list[Rollout], warn: bool) -> None:
-        """Logs `N/M completions got step credit` and each new reason for a row that could not be scored."""
+    def report(self, totals: Tensor, rollouts: list[Rollout], main_process: bool, training: bool) -> None:
+        """Logs `N/M completions got step credit`, and every new reason for a row that could not be scored.
+
+        Args:
+            totals: sums of the batch over all processes.
+            rollouts: this process's completions.
+            main_process: whether this process speaks for all; reasons are logged by the process that has the row.
+            training: whether the batch counts for the warning after `PATIENCE` batches without credit.
+        """
         total = dict(zip(_SUMS, totals.tolist(), strict=True))
-        logger.info("%d/%d completions got step credit", total["credited_completions"], total["completions"])
         for rollout in rollouts:
-            if rollout.reason and rollout.reason not in self._seen_reasons and len(self._seen_reasons) < 20:
+            if rollout.reason and rollout.reason not in self._seen_reasons and len(self._seen_reasons) < MAX_REASONS:
                 self._seen_reasons.add(rollout.reason)
                 logger.warning("A row gets no step credit: %s", rollout.reason)
-        if not warn or not total["completions"]:
+        if not main_process:
+            return
+        logger.info("%d/%d completions got step credit", total["credited_completions"], total["completions"])
+        if not training:
             return
         self._empty_batches = 0 if total["credited_completions"] else self._empty_batches + 1
         if self._empty_batches == PATIENCE:
             counts = ", ".join(f"{failure}: {total[failure]:.0f}" for failure in FAILURES if total[failure])
-            example = rollouts[0].text[-300:] if rollouts else ""
             logger.warning(
                 "0/%d completions got step credit in %d batches in a row (%s). Check that completions are not cut off "
                 "(max_completion_length), that they hold a plan under step_plan_key, that step_fields are in its steps, "
@@ -122,5 +131,5 @@ class StepMonitor:
                 total["completions"],
                 PATIENCE,
                 counts or "no step has a verdict",
-                example,
+                rollouts[0].text[-300:],
             )

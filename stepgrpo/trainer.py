@@ -156,7 +156,7 @@ class StepGRPOTrainer(GRPOTrainer):
         for name, value in self._step_monitor.metrics(totals).items():
             self._metrics[mode][name].append(value)
         self._metrics[mode]["step_credit/seconds"].append(seconds)
-        self._step_monitor.report(totals, rollouts, warn=mode == "train")
+        self._step_monitor.report(totals, rollouts, self.accelerator.is_main_process, training=mode == "train")
 
 
 def _make_signal(args: StepGRPOConfig) -> Signal:
