@@ -162,7 +162,18 @@ def test_main_writes_metrics_of_a_saved_model(make_model, tiny_tokenizer, tmp_pa
     tiny_tokenizer.save_pretrained(model_dir)
     data = tmp_path / "rows.jsonl"
     data.write_text("\n".join([json.dumps(row(FIND)), "{broken", json.dumps({"instruction": "x"})]))
-    args = ["--model", str(model_dir), "--data", str(data), "--out", str(out), "--max-new-tokens", "3", "--samples", "2"]
+    args = [
+        "--model",
+        str(model_dir),
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--max-new-tokens",
+        "3",
+        "--samples",
+        "2",
+    ]
     assert main(args) == 0
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["greedy/exact_match"] == 0.0 and metrics["rows"] == 1
@@ -180,6 +191,17 @@ def test_main_says_what_is_wrong_with_the_data(tmp_path, capsys):
 def test_main_on_the_household(make_model, tiny_tokenizer, tmp_path):
     make_model().save_pretrained(tmp_path)
     tiny_tokenizer.save_pretrained(tmp_path)
-    args = ["--model", str(tmp_path), "--data", "household", "--out", str(tmp_path), "--n", "2", "--max-new-tokens", "2"]
+    args = [
+        "--model",
+        str(tmp_path),
+        "--data",
+        "household",
+        "--out",
+        str(tmp_path),
+        "--n",
+        "2",
+        "--max-new-tokens",
+        "2",
+    ]
     assert main([*args, "--samples", "0"]) == 0
     assert json.loads((tmp_path / "metrics.json").read_text())["greedy/success"] == 0.0

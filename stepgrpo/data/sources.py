@@ -1,13 +1,13 @@
-"""Reads a data spec, `household`, `alfred:PATH` or a JSON-lines file, into rows."""
+"""Reads a data spec, `household`, `alfred:PATH`, `alfred-names:PATH` or a JSON-lines file, into rows."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from stepgrpo.data.report import ReadReport
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -16,32 +16,7 @@ Succeeded = Callable[[Mapping[str, Any], Sequence[Any]], bool]
 
 HOUSEHOLD = "household"
 ALFRED = "alfred:"
-
-
-@dataclass
-class ReadReport:
-    """What became of the rows of a source.
-
-    Attributes:
-        read: how many there were. kept: how many are used. dropped: how many are not, by reason.
-        first: where the first row dropped for each reason stands.
-    """
-
-    read: int = 0
-    kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    first: dict[str, str] = field(default_factory=dict)
-
-    def drop(self, reason: str, where: str) -> None:
-        """Counts a row that is not used."""
-        self.dropped[reason] += 1
-        self.first.setdefault(reason, where)
-
-    def __str__(self) -> str:
-        text = f"{self.kept} of {self.read} rows"
-        for reason, count in self.dropped.most_common():
-            text += f"; {count} dropped: {reason} (first: {self.first[reason]})"
-        return text
+ALFRED_NAMES = "alfred-names:"
 
 
 def read_rows(
@@ -50,7 +25,8 @@ def read_rows(
     """The rows a spec names.
 
     Args:
-        spec: `household`; `alfred:PATH` (see `load_alfred`); or the path of a JSON-lines file whose rows have a `prompt`.
+        spec: `household`; `alfred:PATH`, see `load_alfred`; `alfred-names:PATH`, the same with prompts that have no ids; or the
+            path of a JSON-lines file whose rows have a `prompt`.
         split: train, dev or test. A single file has no splits and gives all its rows.
         n: at most so many rows, the first of the source; 256 for the household where it is not given, else all.
         seed: of the household's rows.
@@ -66,10 +42,11 @@ def read_rows(
 
         rows = household_rows(split, 256 if n is None else n, seed=seed)
         return rows, ReadReport(len(rows), len(rows))
-    if spec.startswith(ALFRED):
+    prefix = next((prefix for prefix in (ALFRED, ALFRED_NAMES) if spec.startswith(prefix)), None)
+    if prefix is not None:
         from stepgrpo.data.alfred import load_alfred
 
-        rows, report = load_alfred(spec[len(ALFRED) :], split)
+        rows, report = load_alfred(spec[len(prefix) :], split, action_ids=prefix == ALFRED)
     else:
         path = Path(spec)
         if not path.is_file():

@@ -1,0 +1,36 @@
+"""What became of the rows of a source: none is dropped without a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ReadReport:
+    """Counts of what was read.
+
+    Attributes:
+        read: how many rows there were. kept: how many are used. dropped: how many are not, by reason.
+        first: where the first row dropped for each reason stands.
+        trajectories: how many demonstrations the rows came from, for the sources that have them.
+    """
+
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    first: dict[str, str] = field(default_factory=dict)
+    trajectories: int | None = None
+
+    def drop(self, reason: str, where: str, rows: int = 1) -> None:
+        """Counts rows that are not used."""
+        self.dropped[reason] += rows
+        self.first.setdefault(reason, where)
+
+    def __str__(self) -> str:
+        text = f"{self.kept} of {self.read} rows"
+        if self.trajectories is not None:
+            text += f" from {self.trajectories} trajectories"
+        for reason, count in self.dropped.most_common():
+            text += f"; {count} dropped: {reason} (first: {self.first[reason]})"
+        return text
