@@ -12,8 +12,9 @@ from typing import Any
 
 from stepgrpo.data.sources import Succeeded, read_rows, success_check
 from stepgrpo.generation import end_token_ids, generate_ids, generate_plans
-from stepgrpo.segment.plan import PlanStep, parse_plan
-from stepgrpo.signal.rule import GROUND_TRUTH_FIELDS, find_ground_truth, match_steps
+from stepgrpo.rewards.plan import is_exact, step_accuracy
+from stepgrpo.segment.plan import parse_plan
+from stepgrpo.signal.rule import GROUND_TRUTH_FIELDS, find_ground_truth
 
 __all__ = ["evaluate", "format_metrics", "generate_plans", "main", "plan_metrics"]
 
@@ -70,24 +71,14 @@ def plan_metrics(
         except ValueError as error:
             problems.append(str(error))
             continue
-        exact, share = compare_plans(steps, truth)
-        values["exact_match"].append(exact)
-        values["step_accuracy"].append(share)
+        values["exact_match"].append(0.0 if steps is None else is_exact(steps, truth))
+        values["step_accuracy"].append(0.0 if steps is None else step_accuracy(steps, truth))
     if problems:
         logger.warning(
             "No ground truth for %d of %d completions; the first: %s", len(problems), len(rows), problems[0]
         )
     means = {name: sum(map(float, column)) / len(column) for name, column in values.items() if column}
     return {**means, "no_ground_truth": len(problems) / len(rows)}
-
-
-def compare_plans(steps: Sequence[PlanStep] | None, truth: Sequence[PlanStep]) -> tuple[float, float]:
-    """`exact_match` (0 or 1) and `step_accuracy` of one plan; see `plan_metrics`."""
-    if steps is None:
-        return 0.0, 0.0
-    exact = len(steps) == len(truth) and all(match_steps(steps, truth, "exact"))
-    right = sum(value or 0.0 for value in match_steps(steps, truth, "lcs"))
-    return float(exact), right / max(len(steps), len(truth))
 
 
 def _is_strict_json(text: str, plan_key: str) -> bool:

@@ -25,7 +25,7 @@ def read_rows(
     """The rows a spec names.
 
     Args:
-        spec: `household`; `alfred:PATH`, see `load_alfred`; `alfred-names:PATH`, the same with prompts that have no ids; or the
+        spec: `household`; `alfred:PATH`, see `load_alfred`; `alfred-names:PATH`, the same without ids in the prompts; or the
             path of a JSON-lines file whose rows have a `prompt`.
         split: train, dev or test. A single file has no splits and gives all its rows.
         n: at most so many rows, the first of the source; 256 for the household where it is not given, else all.
