@@ -108,19 +108,17 @@ def test_clean_demonstrations_are_the_ground_truth():
         assert json.loads(example["completion"][0]["content"])["executable_plan"] == row["gt_action_close"]
 
 
-def test_credit_is_on_the_ids_and_names_of_the_steps_only(tokenizer):
+def test_credit_is_on_the_ids_and_names_of_the_steps_up_to_the_first_wrong_one(tokenizer):
     (row,) = household_rows("dev", 1)
-    plan = row["gt_action_close"]
+    right, *rest = row["gt_action_close"]
     wrong = make_step("find a ToiletPaperHanger")
-    ids = tokenizer(plan_json([plan[0], wrong, *plan[1:]]))["input_ids"] + [tokenizer.eos_token_id]
+    ids = [*tokenizer(plan_json([right, wrong, *rest]))["input_ids"], tokenizer.eos_token_id]
     texts, values = token_credit(ids, tokenizer, row)
     assert len(texts) == len(values) == len(ids)
-    scaffolding = ('{"', ', "', '"}', "<|end|>")
-    for text, value in zip(texts, values, strict=True):
-        assert (value == 0.0) == text.startswith(scaffolding)
-    assert "".join(text for text, value in zip(texts, values, strict=True) if value < 0) == (
-        f"{wrong['action_id']}{wrong['action_name']}"
-    )
+    assert set(values) == {1.0, 0.0, -1.0}
+    for step, credit in ((right, 1.0), (wrong, -1.0)):
+        credited = "".join(text for text, value in zip(texts, values, strict=True) if value == credit)
+        assert credited == f"{step['action_id']}{step['action_name']}"
 
 
 def test_an_unknown_trainer_is_named(tokenizer):

@@ -24,7 +24,7 @@ class Rollouts:
         max_tokens: of a completion; a 16-step plan takes about 130.
     """
 
-    updates: int = 60
+    updates: int = 80
     prompts: int = 4
     completions: int = 8
     max_tokens: int = 160
@@ -52,10 +52,11 @@ class RecordedReward:
 def step_settings() -> dict[str, Any]:
     """The step term of the demo.
 
-    A demonstration skips and repeats steps, and a comparison by position would blame every step after that; so a step
-    is right if it is part of the longest common subsequence with the ground truth.
+    The planner's mistakes are steps that are replaced, skipped or repeated. A comparison by position would blame every
+    step after a skipped one, and the longest common subsequence would not blame the skip at all; so the first wrong
+    step takes the blame and the steps after it have no verdict.
     """
-    return {"step_reward_kind": "rule", "step_match_mode": "lcs", "step_fields": ["action_id", "action_name"]}
+    return {"step_reward_kind": "rule", "step_match_mode": "first_error", "step_fields": ["action_id", "action_name"]}
 
 
 def reinforce(

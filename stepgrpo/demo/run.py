@@ -27,16 +27,16 @@ class Settings:
         seed: of everything.
     """
 
-    examples: int = 12000
+    examples: int = 19200
     rate: float = 0.2
     rollouts: Rollouts = field(default_factory=Rollouts)
-    learning_rates: tuple[float, float] = (3e-4, 3e-4)
+    learning_rates: tuple[float, float] = (1e-4, 1e-4)
     test_prompts: int = 200
     samples: int = 4
     seed: int = 0
 
 
-FAST = Settings(examples=3000, rollouts=Rollouts(updates=10), test_prompts=60, samples=1)
+FAST = Settings(examples=6000, rollouts=Rollouts(updates=10), test_prompts=60, samples=1)
 
 
 def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> dict[str, Any]:
