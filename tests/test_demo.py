@@ -13,11 +13,13 @@ from stepgrpo.data.household import household_rows, make_step, plan_json
 from stepgrpo.data.sources import success_check
 from stepgrpo.demo.credit_picture import token_credit
 from stepgrpo.demo.imperfect import imperfect_plan
-from stepgrpo.demo.reinforce import Rollouts, reinforce
-from stepgrpo.demo.run import Settings, format_table, main, run_demo
-from stepgrpo.demo.tokenizer import load_tokenizer, train_tokenizer
-from stepgrpo.demo.warmstart import PlannerSize, build_planner, demonstrations
+from stepgrpo.demo.reinforce import reinforce
+from stepgrpo.demo.run import format_table, main, run_demo
+from stepgrpo.demo.settings import PlannerSize, Rollouts, Settings
+from stepgrpo.demo.tokenizer import train_tokenizer
+from stepgrpo.demo.warmstart import build_planner, demonstrations
 from stepgrpo.evaluation import evaluate
+from stepgrpo.modeling import load_tokenizer
 
 TINY = PlannerSize(hidden=32, layers=1, heads=2, feed_forward=64)
 

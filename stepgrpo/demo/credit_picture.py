@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from stepgrpo.credit import spread_on_tokens, step_advantages
-from stepgrpo.demo.reinforce import step_settings
+from stepgrpo.demo.settings import step_settings
 from stepgrpo.report.heatmap import draw_heatmap
 from stepgrpo.segment.segmenter import plan_rollout
 from stepgrpo.signal import score_rollouts

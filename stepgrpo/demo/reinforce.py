@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from stepgrpo.demo.progress import StageBar, with_bar
+from stepgrpo.demo.settings import KINDS, Rollouts, step_settings
 from stepgrpo.rewards.household import household_reward
-
-KINDS = ("GRPO", "StepGRPO")
-
-
-@dataclass(frozen=True)
-class Rollouts:
-    """What both trainers have in common.
-
-    Attributes:
-        updates: how many weight updates.
-        prompts: prompts per update. completions: completions per prompt.
-        max_tokens: of a completion; a 16-step plan takes about 130.
-    """
-
-    updates: int = 80
-    prompts: int = 4
-    completions: int = 8
-    max_tokens: int = 160
 
 
 class RecordedReward:
@@ -47,16 +29,6 @@ class RecordedReward:
         """The mean of the last batches, in words."""
         part = self.success[-window:]
         return f"success {sum(part) / len(part):.0%} of the last {len(part)} batches" if part else ""
-
-
-def step_settings() -> dict[str, Any]:
-    """The step term of the demo.
-
-    The planner's mistakes are steps that are replaced, skipped or repeated. A comparison by position would blame every
-    step after a skipped one, and the longest common subsequence would not blame the skip at all; so the first wrong
-    step takes the blame and the steps after it have no verdict.
-    """
-    return {"step_reward_kind": "rule", "step_match_mode": "first_error", "step_fields": ["action_id", "action_name"]}
 
 
 def reinforce(

@@ -6,37 +6,11 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from stepgrpo.demo.reinforce import KINDS, Rollouts, reinforce, step_settings
-from stepgrpo.demo.warmstart import PlannerSize, build_planner, demonstrations, supervised_start
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a run of the demo does.
-
-    Attributes:
-        examples: demonstrations for the supervised start, each seen once.
-        rate: how often a step of a demonstration is wrong.
-        rollouts: of each of the two trainers.
-        learning_rates: of each trainer, its own best on the dev split (docs/demo.md).
-        test_prompts, samples: held-out prompts, and sampled completions of each.
-        seed: of everything.
-    """
-
-    examples: int = 19200
-    rate: float = 0.2
-    rollouts: Rollouts = field(default_factory=Rollouts)
-    learning_rates: tuple[float, float] = (1e-4, 1e-4)
-    test_prompts: int = 200
-    samples: int = 4
-    seed: int = 0
-
-
-FAST = Settings(examples=6000, rollouts=Rollouts(updates=10), test_prompts=60, samples=1)
+from stepgrpo.demo.settings import FAST, KINDS, PlannerSize, Settings, step_settings
 
 
 def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> dict[str, Any]:
@@ -55,7 +29,9 @@ def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> 
     from stepgrpo.data.household import household_rows, plan_json
     from stepgrpo.data.sources import success_check
     from stepgrpo.demo.credit_picture import pick_and_draw
+    from stepgrpo.demo.reinforce import reinforce
     from stepgrpo.demo.tokenizer import train_tokenizer
+    from stepgrpo.demo.warmstart import build_planner, demonstrations, supervised_start
     from stepgrpo.evaluation import evaluate
     from stepgrpo.generation import generate_ids
     from stepgrpo.report.curve import draw_curves

@@ -7,7 +7,6 @@ Every byte has a token of its own, so no text is lost.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -48,7 +47,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedT
         vocab_size: at least 260 (the bytes and the four special tokens).
 
     Returns:
-        A tokenizer with a chat template whose assistant part is marked for assistant-only losses.
+        A tokenizer with a chat template whose assistant part is marked for assistant-only losses. Once saved, load it
+        with `stepgrpo.modeling.load_tokenizer`: `AutoTokenizer` would put Qwen2's pre-tokenizer in the place of its own.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -75,11 +75,3 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedT
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast
-
-
-def load_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
-    """Loads a tokenizer that was saved beside a model.
-
-    `AutoTokenizer` would go by the model's type and put Qwen's pre-tokenizer in the place of this one.
-    """
-    return PreTrainedTokenizerFast.from_pretrained(os.fspath(directory))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
@@ -12,22 +11,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM,
 from stepgrpo.data.household import plan_json
 from stepgrpo.demo.imperfect import imperfect_plan
 from stepgrpo.demo.progress import StageBar, with_bar
-
-
-@dataclass(frozen=True)
-class PlannerSize:
-    """The planner's shape; the default has about 0.8 million weights.
-
-    The spread of the first weights matters at this size: with Qwen2's 0.02 the attention is nearly flat at the start
-    and 200 updates do not teach the planner to look at the scene; with 0.06 they do.
-    """
-
-    hidden: int = 128
-    layers: int = 3
-    heads: int = 4
-    feed_forward: int = 384
-    positions: int = 512
-    spread: float = 0.06
+from stepgrpo.demo.settings import PlannerSize
 
 
 def build_planner(tokenizer: PreTrainedTokenizerFast, size: PlannerSize, seed: int) -> Qwen2ForCausalLM:
