@@ -15,22 +15,24 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 _GENERIC_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _ADAPTER = "adapter_config.json"
 
+SMOLLM2 = "smollm2"
+
 
 def load_tokenizer(path: str | os.PathLike[str], gguf_file: str | None = None, **kwargs: Any) -> Any:
     """Loads the tokenizer saved in a directory, or one of the hub.
 
     Args:
-        path: a directory of a model, of an adapter, or of a GGUF file; or a hub id.
-        gguf_file: the name of the GGUF file to read the tokenizer from. Where it is not given and the directory has no
-            tokenizer but one GGUF file, that is read.
+        path: a directory of a model, of an adapter, or of a GGUF file; a hub id; or `smollm2`, see `smollm2_gguf`.
+        gguf_file: the name of the GGUF file to read the tokenizer from, if none is saved in the directory. Where it is not
+            given and there is one GGUF file, that is read.
         kwargs: for `from_pretrained`.
 
     Returns:
         A tokenizer that has a padding token (the end token where it had none).
     """
+    path, gguf_file = _located(path, gguf_file)
     directory = Path(path)
-    gguf_file = gguf_file or _only_gguf(directory, unless="tokenizer_config.json")
-    if gguf_file is not None:
+    if gguf_file is not None and not (directory / "tokenizer_config.json").is_file():
         tokenizer = AutoTokenizer.from_pretrained(os.fspath(path), gguf_file=gguf_file, **kwargs)
     elif _saved_tokenizer_class(directory) in _GENERIC_TOKENIZERS:
         # AutoTokenizer would go by the model's type and put that family's pre-tokenizer in the place of the saved one.
@@ -43,33 +45,51 @@ def load_tokenizer(path: str | os.PathLike[str], gguf_file: str | None = None, *
 
 
 def load_model(
-    path: str | os.PathLike[str], gguf_file: str | None = None, dtype: str | torch.dtype = "auto", **kwargs: Any
+    path: str | os.PathLike[str],
+    gguf_file: str | None = None,
+    dtype: str | torch.dtype = "auto",
+    trainable: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """Loads a causal language model.
 
     Args:
-        path: a directory of a full model, of a LoRA adapter, or of a GGUF file; or a hub id.
+        path: a directory of a full model, of a LoRA adapter, or of a GGUF file; a hub id; or `smollm2`, see `smollm2_gguf`.
         gguf_file: the name of the GGUF file; for an adapter, of the base model's. Where it is not given and the directory
             has no model but one GGUF file, that is loaded.
         dtype: of the weights; "auto" is the saved one, and float32 for a GGUF file.
+        trainable: whether an adapter's weights can be trained further.
         kwargs: for `from_pretrained`.
 
     Returns:
         The model; a `peft.PeftModel` for an adapter. One from a GGUF file has plain weights and can be saved.
     """
-    directory = Path(path)
-    if (directory / _ADAPTER).is_file():
+    if is_adapter(path):
         from peft import PeftModel
 
-        base = json.loads((directory / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        base = json.loads((Path(path) / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
         model = load_model(base, gguf_file, dtype, **kwargs)
-        return PeftModel.from_pretrained(model, os.fspath(path))
-    gguf_file = gguf_file or _only_gguf(directory, unless="config.json")
+        return PeftModel.from_pretrained(model, os.fspath(path), is_trainable=trainable)
+    name = os.fspath(path)
+    path, gguf_file = _located(path, gguf_file)
     if gguf_file is None:
         return AutoModelForCausalLM.from_pretrained(os.fspath(path), dtype=dtype, **kwargs)
     dtype = torch.float32 if dtype == "auto" else dtype
     model = AutoModelForCausalLM.from_pretrained(os.fspath(path), gguf_file=gguf_file, dtype=dtype, **kwargs)
+    # An adapter remembers its base by this name; the wheel's directory would tie it to one machine.
+    model.config._name_or_path = name
     return _as_plain_model(model)
+
+
+def is_adapter(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory holds a LoRA adapter."""
+    return (Path(path) / _ADAPTER).is_file()
+
+
+def needs_own_loading(path: str | os.PathLike[str], gguf_file: str | None = None) -> bool:
+    """Whether a trainer that loads models and tokenizers by `Auto` classes would fail on this one, or load it wrongly."""
+    gguf = _located(path, gguf_file)[1]
+    return gguf is not None or is_adapter(path) or _saved_tokenizer_class(Path(path)) in _GENERIC_TOKENIZERS
 
 
 def _as_plain_model(model: PreTrainedModel) -> PreTrainedModel:
@@ -104,9 +124,12 @@ def _saved_tokenizer_class(directory: Path) -> str | None:
     return json.loads(file.read_text(encoding="utf-8")).get("tokenizer_class") if file.is_file() else None
 
 
-def _only_gguf(directory: Path, unless: str) -> str | None:
-    """The name of the only GGUF file of a directory that has no file `unless`."""
-    if not directory.is_dir() or (directory / unless).is_file():
-        return None
-    files = [file.name for file in directory.glob("*.gguf")]
-    return files[0] if len(files) == 1 else None
+def _located(path: str | os.PathLike[str], gguf_file: str | None) -> tuple[str | os.PathLike[str], str | None]:
+    """The directory or hub id, and the GGUF file to read there, if any."""
+    directory = Path(path)
+    if os.fspath(path) == SMOLLM2 and not directory.exists():
+        return smollm2_gguf()
+    if gguf_file is None and directory.is_dir() and not (directory / "config.json").is_file():
+        files = [file.name for file in directory.glob("*.gguf")]
+        gguf_file = files[0] if len(files) == 1 else None
+    return path, gguf_file

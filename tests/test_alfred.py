@@ -7,9 +7,8 @@ import pytest
 
 from stepgrpo.data.alfred import load_alfred
 from stepgrpo.data.alfred_plan import NotConvertible, convert_plan
-from stepgrpo.data.alfred_prompt import own_actions, plan_answer, scene_objects
+from stepgrpo.data.alfred_prompt import own_actions, scene_objects
 from stepgrpo.data.eb_alfred import action_name
-from stepgrpo.segment.plan import parse_plan
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "alfred"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the ALFRED trajectories are not here")
@@ -257,12 +256,6 @@ def test_prompts_with_and_without_ids(tmp_path):
     assert "pick up the: CD 85\n" in with_ids and "put down the object in hand: 133\n" in with_ids
     without = load_alfred(tmp_path, "train", action_ids=False)[0][0]["prompt"][0]["content"]
     assert "Objects: CD (2)\n" in without and "85" not in without and len(without) < len(with_ids)
-
-
-def test_answers_are_read_back():
-    steps = [{"action_id": 6, "action_name": "find a CD"}]
-    assert [(s.action_id, s.action_name) for s in parse_plan(plan_answer(steps, True))] == [(6, "find a CD")]
-    assert [(s.action_id, s.action_name) for s in parse_plan(plan_answer(steps, False))] == [(None, "find a CD")]
 
 
 @needs_data

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from stepgrpo.data.answers import PLAN_KEY
 from stepgrpo.data.eb_alfred import ACTIONS, OBJECTS, PORTABLE, PUT, action_id, object_name
-
-PLAN_KEY = "executable_plan"
 
 _VERBS = ("find a", "pick up the", "open the", "close the", "turn on the", "turn off the", "slice the")
 _PLACES = tuple(name for name in OBJECTS if name not in PORTABLE)
@@ -57,10 +55,3 @@ def _with_ids(verb: str, objects: Iterable[str]) -> str:
     """The things of the scene a verb can be used on, each with the action's id."""
     found = ((thing, action_id(f"{verb} {thing}")) for thing in (*objects, *_PLACES))
     return ", ".join(f"{thing} {index}" for thing, index in found if index is not None)
-
-
-def plan_answer(steps: Sequence[Mapping[str, Any]], action_ids: bool) -> str:
-    """The completion that states a plan, as the prompt asks for it."""
-    fields = ("action_id", "action_name") if action_ids else ("action_name",)
-    plan = [{name: step[name] for name in fields} for step in steps]
-    return json.dumps({PLAN_KEY: plan})

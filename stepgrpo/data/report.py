@@ -13,6 +13,7 @@ class ReadReport:
     Attributes:
         read: how many rows there were. kept: how many are used. dropped: how many are not, by reason.
         first: where the first row dropped for each reason stands.
+        not_drawn: how many could have been used, but fewer were asked for.
         trajectories: how many demonstrations the rows came from, for the sources that have them.
     """
 
@@ -20,6 +21,7 @@ class ReadReport:
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
+    not_drawn: int = 0
     trajectories: int | None = None
 
     def drop(self, reason: str, where: str, rows: int = 1) -> None:
@@ -31,6 +33,8 @@ class ReadReport:
         text = f"{self.kept} of {self.read} rows"
         if self.trajectories is not None:
             text += f" from {self.trajectories} trajectories"
+        if self.not_drawn:
+            text += f"; {self.not_drawn} not drawn"
         for reason, count in self.dropped.most_common():
             text += f"; {count} dropped: {reason} (first: {self.first[reason]})"
         return text

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepgrpo.data.report import ReadReport
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+from stepgrpo.signal.rule import GROUND_TRUTH_FIELDS, find_ground_truth
 
 Succeeded = Callable[[Mapping[str, Any], Sequence[Any]], bool]
 
@@ -20,7 +19,7 @@ ALFRED_NAMES = "alfred-names:"
 
 
 def read_rows(
-    spec: str, split: str = "train", n: int | None = None, seed: int = 0
+    spec: str, split: str = "train", n: int | None = None, seed: int = 0, max_plan_steps: int | None = None
 ) -> tuple[list[dict[str, Any]], ReadReport]:
     """The rows a spec names.
 
@@ -28,41 +27,53 @@ def read_rows(
         spec: `household`; `alfred:PATH`, see `load_alfred`; `alfred-names:PATH`, the same without ids in the prompts; or the
             path of a JSON-lines file whose rows have a `prompt`.
         split: train, dev or test. A single file has no splits and gives all its rows.
-        n: at most so many rows, the first of the source; 256 for the household where it is not given, else all.
-        seed: of the household's rows.
+        n: how many rows, if there are as many. The household makes them, 256 where `n` is not given; of the others they are
+            drawn, and all are used where `n` is not given.
+        seed: of the household's rows, and of the drawing.
+        max_plan_steps: leaves out rows whose ground truth has more steps, before rows are drawn.
 
     Returns:
-        The rows and a report of what was dropped and why.
+        The rows, in the order of the source, and a report of what was dropped and why.
 
     Raises:
         ValueError: if the spec names nothing that can be read, or no row is left.
     """
+    prefix = next((prefix for prefix in (ALFRED, ALFRED_NAMES) if spec.startswith(prefix)), None)
     if spec == HOUSEHOLD:
         from stepgrpo.data.household import household_rows
 
         rows = household_rows(split, 256 if n is None else n, seed=seed)
-        return rows, ReadReport(len(rows), len(rows))
-    prefix = next((prefix for prefix in (ALFRED, ALFRED_NAMES) if spec.startswith(prefix)), None)
-    if prefix is not None:
+        report = ReadReport(len(rows), len(rows))
+    elif prefix is not None:
         from stepgrpo.data.alfred import load_alfred
 
         rows, report = load_alfred(spec[len(prefix) :], split, action_ids=prefix == ALFRED)
     else:
-        path = Path(spec)
-        if not path.is_file():
-            raise ValueError(f"data={spec!r} is neither `household`, nor `alfred:PATH`, nor a JSON-lines file.")
-        rows, report = _read_json_lines(path)
+        rows, report = _read_json_lines(Path(spec))
+    if max_plan_steps is not None:
+        rows = _without_long_plans(rows, max_plan_steps, report)
     if not rows:
         raise ValueError(f"data={spec!r}, split {split!r}: no row can be used. {report}")
-    return rows[:n], report
+    if n is not None and n < len(rows):
+        chosen = sorted(random.Random(seed).sample(range(len(rows)), n))
+        rows, report.kept = [rows[i] for i in chosen], n
+        report.not_drawn = report.read - n - sum(report.dropped.values())
+    return rows, report
 
 
-def read_dataset(spec: str, split: str = "train", n: int | None = None, seed: int = 0) -> tuple[Dataset, ReadReport]:
-    """The rows of `read_rows`, which takes the same arguments and raises the same errors, as a `datasets.Dataset`."""
-    from datasets import Dataset
-
-    rows, report = read_rows(spec, split, n, seed)
-    return Dataset.from_list(rows), report
+def _without_long_plans(rows: list[dict[str, Any]], limit: int, report: ReadReport) -> list[dict[str, Any]]:
+    kept = []
+    for row in rows:
+        try:
+            too_long = len(find_ground_truth(row, GROUND_TRUTH_FIELDS)) > limit
+        except ValueError:
+            too_long = False
+        if too_long:
+            report.drop(f"plan of more than {limit} steps", str(row.get("id")))
+        else:
+            kept.append(row)
+    report.kept = len(kept)
+    return kept
 
 
 def success_check(spec: str) -> Succeeded | None:
@@ -75,6 +86,8 @@ def success_check(spec: str) -> Succeeded | None:
 
 
 def _read_json_lines(path: Path) -> tuple[list[dict[str, Any]], ReadReport]:
+    if not path.is_file():
+        raise ValueError(f"data={str(path)!r} is neither `household`, nor `alfred:PATH`, nor a JSON-lines file.")
     rows, report = [], ReadReport()
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):

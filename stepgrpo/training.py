@@ -1,0 +1,132 @@
+"""What the recipes for training have in common: from arguments to a trained and saved model."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from datasets import Dataset
+from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
+
+from stepgrpo.config import StepGRPOConfig
+from stepgrpo.data.answers import with_completions
+from stepgrpo.data.sources import ALFRED_NAMES, HOUSEHOLD, read_rows
+from stepgrpo.modeling import is_adapter, load_model, load_tokenizer, needs_own_loading
+from stepgrpo.rewards.registry import load_rewards
+from stepgrpo.trainer import StepGRPOTrainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RecipeArguments:
+    """
+    Arguments of the training recipes, besides those of the trainer and the model.
+
+    Parameters:
+        data (`str`, *optional*, defaults to `"household"`):
+            `household`; `alfred:PATH`; `alfred-names:PATH`, whose prompts are four times as short and ask for names without
+            ids; or the path of a JSON-lines file whose rows have a `prompt`.
+        train_split (`str`, *optional*, defaults to `"train"`):
+            Split to train on.
+        train_n (`int`, *optional*):
+            How many rows of it; all where it is not set (256 of the household).
+        max_plan_steps (`int`, *optional*):
+            Leaves out training rows whose ground truth is longer, and says how many.
+        eval_data (`str`, *optional*):
+            As `data`, for evaluation; the same where it is not set.
+        eval_split (`str`, *optional*, defaults to `"dev"`):
+            Split to evaluate on.
+        eval_n (`int`, *optional*, defaults to `64`):
+            How many rows of it. Used only with an `eval_strategy`.
+        rows_seed (`int`, *optional*, defaults to `0`):
+            Seed of the household's rows and of the drawing of rows.
+        gguf_file (`str`, *optional*):
+            Name of a GGUF file in the directory of the model.
+        reward_funcs (`list[str]`, *optional*):
+            Reward functions: `household`, `household_progress`, `exact_match`, `lcs`, or dotted paths. Where it is not set:
+            `household` for the household, else `exact_match`. Not used for supervised training.
+    """
+
+    data: str = field(default=HOUSEHOLD, metadata={"help": "household, alfred:PATH, alfred-names:PATH or FILE.jsonl"})
+    train_split: str = field(default="train", metadata={"help": "Split to train on."})
+    train_n: int | None = field(default=None, metadata={"help": "How many rows to train on."})
+    max_plan_steps: int | None = field(default=None, metadata={"help": "Leave out training rows with longer plans."})
+    eval_data: str | None = field(default=None, metadata={"help": "As data, for evaluation; the same if unset."})
+    eval_split: str = field(default="dev", metadata={"help": "Split to evaluate on."})
+    eval_n: int = field(default=64, metadata={"help": "How many rows to evaluate on, given an eval_strategy."})
+    rows_seed: int = field(default=0, metadata={"help": "Seed of the rows that are drawn."})
+    gguf_file: str | None = field(default=None, metadata={"help": "Name of a GGUF file in the model's directory."})
+    reward_funcs: list[str] | None = field(
+        default=None, metadata={"help": "household, household_progress, exact_match, lcs, or dotted paths."}
+    )
+
+
+def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig) -> SFTTrainer:
+    """Supervised training on the ground-truth plans; saves the model and returns the trainer.
+
+    Raises:
+        ValueError: if the data cannot be read.
+    """
+    train, evaluation = _datasets(recipe, args, completions=True)
+    trainer = SFTTrainer(args=args, train_dataset=train, eval_dataset=evaluation, **_model(recipe, args, model_args))
+    return _run(trainer)
+
+
+def train_step_grpo(recipe: RecipeArguments, args: StepGRPOConfig, model_args: ModelConfig) -> StepGRPOTrainer:
+    """Step-level GRPO (plain GRPO with `step_advantage_w=0`); saves the model and returns the trainer.
+
+    Raises:
+        ValueError: if the data or a reward function cannot be read.
+    """
+    rewards = load_rewards(recipe.reward_funcs or ["household" if recipe.data == HOUSEHOLD else "exact_match"])
+    train, evaluation = _datasets(recipe, args, completions=False)
+    model = _model(recipe, args, model_args)
+    trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **model)
+    return _run(trainer)
+
+
+def _run(trainer: Any) -> Any:
+    trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
+    trainer.save_model(trainer.args.output_dir)
+    trainer.accelerator.print(f"Saved in {trainer.args.output_dir}.")
+    return trainer
+
+
+def _datasets(recipe: RecipeArguments, args: Any, completions: bool) -> tuple[Dataset, Dataset | None]:
+    train = _dataset(recipe, recipe.data, recipe.train_split, recipe.train_n, completions, recipe.max_plan_steps)
+    if str(getattr(args.eval_strategy, "value", args.eval_strategy)) == "no":
+        return train, None
+    data = recipe.eval_data or recipe.data
+    return train, _dataset(recipe, data, recipe.eval_split, recipe.eval_n, completions, None)
+
+
+def _dataset(
+    recipe: RecipeArguments, data: str, split: str, n: int | None, completions: bool, max_steps: int | None
+) -> Dataset:
+    rows, report = read_rows(data, split, n, recipe.rows_seed, max_steps)
+    if completions:
+        rows = with_completions(rows, report, action_ids=not data.startswith(ALFRED_NAMES))
+    logger.info("%s, %s: %s", data, split, report)
+    return Dataset.from_list(rows)
+
+
+def _model(recipe: RecipeArguments, args: Any, model_args: ModelConfig) -> dict[str, Any]:
+    """The trainer's arguments `model`, `processing_class`, `peft_config` and `quantization_config`."""
+    path = model_args.model_name_or_path
+    options = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
+    peft_config = get_peft_config(model_args)
+    if not needs_own_loading(path, recipe.gguf_file):
+        # TRL's own way also knows vision-language models and their processors.
+        given = {"revision": model_args.model_revision, "dtype": model_args.dtype, **options}
+        args.model_init_kwargs = {**given, **(args.model_init_kwargs or {})}
+        quantization = get_quantization_config(model_args)
+        return {"model": path, "peft_config": peft_config, "quantization_config": quantization}
+    model = load_model(path, recipe.gguf_file, model_args.dtype or "auto", trainable=True, **options)
+    return {
+        "model": model,
+        "processing_class": load_tokenizer(path, recipe.gguf_file, padding_side="left"),
+        # Training goes on with the adapter that is there.
+        "peft_config": None if is_adapter(path) else peft_config,
+    }
