@@ -145,6 +145,7 @@ def test_a_short_run_writes_everything_it_says(tmp_path):
         assert all(0.0 <= value <= 1.0 for value in metrics.values())
     assert format_table(results["rows"]).count("%") == 15
     assert [len(curve) for curve in results["curves"].values()] == [2, 2]
+    assert {path.name for path in tmp_path.iterdir()} == {"results.json", "curve.png", "heatmap.png", "models"}
     for name in ("curve.png", "heatmap.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     rows = household_rows("test", 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -110,6 +111,7 @@ def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> 
         "curves": curves,
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
     }
+    shutil.rmtree(scratch, ignore_errors=True)
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return results
 

@@ -64,7 +64,7 @@ class Settings:
     seed: int = 0
 
 
-FAST = Settings(examples=6000, rollouts=Rollouts(updates=10), test_prompts=60, samples=1)
+FAST = Settings(examples=3600, rollouts=Rollouts(updates=8), test_prompts=60, samples=1)
 
 
 def step_settings() -> dict[str, Any]:
