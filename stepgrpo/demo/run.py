@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -146,6 +147,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     import datasets
     import transformers
 
+    # transformers 5 warns about its own old names, which TRL still uses.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()

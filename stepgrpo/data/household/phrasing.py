@@ -52,7 +52,7 @@ _PHRASES: dict[str, tuple[str, ...]] = {
 _IN = {"Bathtub", "Cabinet", "Drawer", "Fridge", "GarbageCan", "Microwave", "Safe", "Sink"}
 _WORDS = {"CD": "cd", "ToiletPaperHanger": "toilet paper holder", "StoveBurner": "stove", "CellPhone": "phone"}
 _PLURALS = {"Knife": "knives", "ButterKnife": "butter knives", "Tomato": "tomatoes", "Potato": "potatoes"}
-_PLURALS |= {"Watch": "watches", "Dish": "dishes", "Glassbottle": "glass bottles", "TissueBox": "tissue boxes"}
+_PLURALS |= {"Watch": "watches", "Glassbottle": "glass bottles", "TissueBox": "tissue boxes"}
 
 
 def spoken(kind: str) -> str:
