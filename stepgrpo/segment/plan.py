@@ -3,31 +3,35 @@
 Which plan counts, where a text holds several:
 
 - Everything up to the last `</think>` outside the answer is reasoning; an unclosed `<think>` is all reasoning.
-- The first complete object with a plan wins, then one that was cut off, then a bare list of steps, then a plan key that
-  stands outside any object. A plan quoted inside a string (a decoy) is never read.
-- In one object the least nested plan key wins, and of two equal keys the last, as in `json.loads`.
+- The first complete object with a plan wins, then one that was cut off, then a bare list of steps, then a plan key
+  that stands outside any object. A plan quoted inside a string (a decoy) is never read.
+- In one object the least nested plan key wins, and of two equal keys the last, as in `json.loads`. Only where that
+  plan was cut off and the model began again in the middle of it, the plan inside counts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from stepgrpo.segment.lenient_json import CLOSING_QUOTE, OPEN_ARRAY, OPEN_OBJECT, Node, read_value, unescape
+from stepgrpo.segment.lenient_json import OPEN_ARRAY, OPEN_OBJECT, Node, read_value, unescape
 
 Span = tuple[int, int]
 
 MAX_ACTION_ID = 2**63 - 1  # ids travel between processes as 64-bit integers
 _MAX_ENCODINGS = 3  # JSON in a string in a string: deeper is a loop, not an answer
 
-_THINK = re.compile(r"</?think(?:ing)?>", re.IGNORECASE)
+_OPENING = re.escape(OPEN_ARRAY + OPEN_OBJECT)
+_THINK_TAG = r"<(?P<end>/?)think(?:ing)?(?:\s[^<>]{0,64})?>"
+_THINK = re.compile(_THINK_TAG, re.IGNORECASE)
+# After an opening bracket: JSON whose own quotes are escaped.
+_ESCAPED_QUOTE = re.compile(rf"(?:[\s{_OPENING}]|\\{{1,8}}[nrt]){{0,64}}\\{{1,8}}(?:[\"']|u002[27])")
 _ID_TEXT = re.compile(r"\s*([+-]?[0-9]{1,24}(?:\.0*)?)\s*\Z")
-_ID_AND_NAME = re.compile(r"\s*([0-9]{1,9})\s*[:.)\]-]\s*(?=\S)")
-_ESCAPED_QUOTE = re.compile(r"\s*\\[\"']")
-_RUN = re.compile(r"(.)\1*", re.DOTALL)
+_SHORT_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,24}\s*\Z")  # int() refuses long ones
+_ID_AND_NAME = re.compile(r"\s*([0-9]{1,9})\s*[:.)\]-]\s*(?=[^\W\d])")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
-_ID_KEYS = ("actionid",)
+_ID_KEY = "actionid"
 _NAME_KEYS = ("actionname", "actiondescription", "action", "name")  # the first that is there
 
 
@@ -59,7 +63,7 @@ def parse_plan(text: str, plan_key: str = "executable_plan") -> list[PlanStep] |
     """
     key = _fold(plan_key)
     # Without a plan key or a step's key there is nothing to find, and texts that ran away are long.
-    if not re.search("|".join(map(_spelled, (key, *_ID_KEYS, *_NAME_KEYS[:2]))), text, re.IGNORECASE):
+    if not re.search("|".join(map(_spelled, (key, _ID_KEY, *_NAME_KEYS[:2]))), text, re.IGNORECASE):
         return None
     return _parse(text, key, depth=0)
 
@@ -79,58 +83,43 @@ def _parse(text: str, plan_key: str, depth: int) -> list[PlanStep] | None:
     return best[1] if best else None
 
 
-# The better a candidate, the lower its rank; of equals the first wins. Unreadable steps are a template that was echoed.
-_RESTART, _COMPLETE, _CUT, _BARE_LIST, _BARE_KEY, _UNREADABLE = -1, 0, 1, 2, 3, 4
+# The better a candidate, the lower its rank; of equals the first wins. Unreadable steps are an echoed template.
+_RESTART, _COMPLETE, _CUT, _BARE_LIST, _BARE_KEY, _ESCAPED_LIST, _UNREADABLE = -1, 0, 1, 2, 3, 4, 5
 
 
 def _candidates(text: str, plan_key: str, depth: int) -> Iterator[tuple[int, list[PlanStep]]]:
     """Every plan that stands at the top level of the text, with its rank; `_RESTART` where reasoning ended."""
-    bare_key = rf"(?<!\\)\b{_spelled(plan_key)}(?<!\\)[^\w\s\[\{{:]?\s*[:\uff1a]\s*(?=[{re.escape(OPEN_ARRAY + OPEN_OBJECT)}])"
-    landmark = re.compile(
-        rf"(?P<think></?think(?:ing)?>)|(?P<key>{bare_key})|[{re.escape(OPEN_ARRAY + OPEN_OBJECT)}]", re.IGNORECASE
-    )
-    start = len(text) - len(text.lstrip())
-    if text[start : start + 1] in CLOSING_QUOTE and depth < _MAX_ENCODINGS:
-        if re.match(rf"\s*(?:\\.\s*)*[{re.escape(OPEN_ARRAY + OPEN_OBJECT)}]", text[start + 1 : start + 64]):
-            end = text.rfind(text[start])
-            steps = _decoded(text, start + 1, end if end > start else len(text), plan_key, depth)
-            if steps is not None:
-                yield _COMPLETE, steps
-                return
+    bare_key = rf"(?<!\\)\b{_spelled(plan_key)}[^\w\s\[\{{:\\]{{0,3}}\s*[:\uff1a]\s*(?=[{_OPENING}])"
+    landmark = re.compile(rf"(?P<think>{_THINK_TAG})|(?P<key>{bare_key})|[{_OPENING}]", re.IGNORECASE)
     pos, may_be_escaped = 0, depth < _MAX_ENCODINGS
     while match := landmark.search(text, pos):
         pos = match.end()
-        if match.group("think"):
-            if not match.group("think").startswith("</"):
-                closing = text.find("</", pos)
-                while closing >= 0 and not _THINK.match(text, closing):
-                    closing = text.find("</", closing + 2)
-                if closing < 0:
-                    return
-                pos = closing
-            else:
+        if match["think"]:
+            if match["end"]:
                 yield _RESTART, []
+                continue
+            closing = next((tag for tag in _THINK.finditer(text, pos) if tag["end"]), None)
+            if closing is None:
+                return
+            pos = closing.start()
             continue
-        start = pos if match.group("key") else match.start()
-        if may_be_escaped and not match.group("key") and _ESCAPED_QUOTE.match(text, start + 1):
+        start = pos if match["key"] else match.start()
+        if may_be_escaped and _ESCAPED_QUOTE.match(text, start + 1):
             may_be_escaped = False  # one try: the whole rest of the text is decoded
-            steps = _decoded(text, start, len(text), plan_key, depth)
-            if steps is not None:
+            steps = _decoded(text, (start, len(text)), plan_key, depth)
+            if steps is not None and text[start] in OPEN_OBJECT:
                 yield _COMPLETE, steps
                 return
+            if steps is not None:  # the answer without its object, or a decoy that lost the string around it
+                yield _ESCAPED_LIST, steps
         node, pos = read_value(text, start)
-        if node is None:
-            pos = max(pos, _RUN.match(text, pos).end() - 1)  # type: ignore[union-attr]
-            continue
-        found = _plan_of(node, text, plan_key, depth, bare_key=bool(match.group("key")))
-        if found is None:
-            # No plan, and reasoning ends inside: the braces were prose, and the answer may have been taken for a string.
-            ends = [m.end() for m in _THINK.finditer(text, start, pos) if m.group().startswith("</")]
-            if ends:
-                yield _RESTART, []
-                pos = ends[-1]
-            continue
-        yield found
+        found = _plan_of(node, text, plan_key, depth, bare_key=bool(match["key"]))
+        if found is not None:
+            yield found
+        elif ends := [tag.end() for tag in _THINK.finditer(text, start, pos) if tag["end"]]:
+            # No plan, and reasoning ends inside: the braces were prose, and the answer may have been read as a string.
+            yield _RESTART, []
+            pos = ends[-1]
 
 
 def _plan_of(node: Node, text: str, plan_key: str, depth: int, bare_key: bool) -> tuple[int, list[PlanStep]] | None:
@@ -156,141 +145,133 @@ def _plan_of(node: Node, text: str, plan_key: str, depth: int, bare_key: bool) -
 
 
 def _find_plan(root: Node, plan_key: str) -> Node | None:
-    """The value of the least nested plan key; of those of one object the last."""
-    level = [root]
+    """The value of the least nested plan key that was not cut off, else of the least nested; in an object the last."""
+    level, cut = [root], None
     while level:
         for node in level:
             plans = [value for key, value in node.entries if key is not None and _fold(key) == plan_key]
-            if plans:
+            if plans and plans[-1].closed:
                 return plans[-1]
-        level = [
-            child
-            for node in level
-            for child in (*node.items, *(value for _, value in node.entries))
-            if child.kind in ("object", "array")
-        ]
-    return None
+            cut = cut or (plans[-1] if plans else None)
+        level = [child for node in level for _, child in node.entries if child.entries]
+    return cut
 
 
 def _steps_of(plan: Node, text: str, plan_key: str, depth: int) -> list[PlanStep] | None:
-    """The steps of a plan's value: a list, one step, an object that holds the list or numbered steps, or any as a string."""
-    if plan.kind == "string" and depth < _MAX_ENCODINGS:
-        opening = text[plan.start + 1 : plan.start + 64].lstrip()[:1]
-        if opening and opening in OPEN_ARRAY + OPEN_OBJECT:
-            return _decoded(text, plan.start + 1, plan.end - plan.closed, plan_key, depth, whole=True)
+    """The steps of a plan's value: a list, one step, an object with the list or numbered steps, or any as a string."""
+    if plan.kind == "string":
+        if depth < _MAX_ENCODINGS and _opens(text, plan, OPEN_ARRAY + OPEN_OBJECT):
+            return _decoded(text, plan.content, plan_key, depth, whole=True)
         return None
-    if plan.kind == "object":
-        if _is_step(plan):
-            items = [plan]
-        else:
-            lists = [value for _, value in plan.entries if value.kind == "array"]
-            steps = [value for _, value in plan.entries if _is_step(value)]
-            if not lists and not steps:
-                return None
-            items = lists[0].items if lists else steps
-    elif plan.kind == "array":
+    if plan.kind == "array":
         items = plan.items
+    elif _is_step(plan):
+        items = [plan]
     else:
-        return None
+        lists = [value for _, value in plan.entries if value.kind == "array"]
+        items = lists[0].items if lists else [value for _, value in plan.entries if _is_step(value)]
+        if not lists and not items:
+            return None
     result: list[PlanStep] = []
     for item in items:
-        if item.kind == "array" and not _is_pair(item):
-            result.extend(filter(None, (_step(inner, text, plan_key, depth) for inner in item.items)))
-        elif (step := _step(item, text, plan_key, depth)) is not None:
-            result.append(step)
-    if not result and not plan.closed:
-        return None  # the text ended before the first step: not an empty plan
+        nested = item.kind == "array" and not _is_pair(item)
+        inner_items = [inner for inner in item.items if item.closed or inner.kind == "object"] if nested else [item]
+        result.extend(step for inner in inner_items if (step := _step(inner, text, plan_key, depth)) is not None)
+    if not result and (not plan.closed or any(_is_unreadable(item, text) for item in items)):
+        return None  # no empty plan: the text ended before the first step, or a template such as `[...]` was echoed
     return result
 
 
 def _step(node: Node, text: str, plan_key: str, depth: int) -> PlanStep | None:
-    """One item of the list as a step, or None if it is not one (null) or was cut off before its name ended."""
-    if node.kind == "string":
-        if not node.closed:
-            return None
-        opening = text[node.start + 1 : node.end].lstrip()[:1]
-        if opening and opening in OPEN_OBJECT and depth < _MAX_ENCODINGS:
-            inner = _decoded(text, node.start + 1, node.end - 1, plan_key, depth, whole=True)
-            if inner:
-                return inner[0]
-        return _make_step(text, node, None, node)
+    """One item of the list as a step, or None if it is not one (null) or was cut off before its id and name ended."""
     if node.kind == "number":
         return _make_step(text, node, node, None)
-    if node.kind == "array":
-        return _make_step(text, node, *node.items) if _is_pair(node) else None
+    if node.kind == "string" and node.closed:
+        if depth < _MAX_ENCODINGS and _opens(text, node, OPEN_OBJECT):
+            inner = _decoded(text, node.content, plan_key, depth, whole=True)
+            if inner:
+                return inner[0]
+        is_id = _ID_TEXT.match(text[slice(*node.content)])
+        return _make_step(text, node, node, None) if is_id else _make_step(text, node, None, node)
+    if _is_pair(node):
+        return _make_step(text, node, *node.items)
+    while len(node.entries) == 1 and node.entries[0][0] is None and node.entries[0][1].kind == "object":
+        node = node.entries[0][1]  # doubled braces
     if node.kind != "object":
         return None
     values = {_fold(key): value for key, value in node.entries if key is not None}
+    action_id = values.get(_ID_KEY)
     name = next((values[key] for key in _NAME_KEYS if key in values), None)
-    if not node.closed and (name is None or name.kind != "string" or not name.closed):
+    if not node.closed and not (action_id and action_id.closed and name and name.kind == "string" and name.closed):
         return None
-    return _make_step(text, node, next((values[key] for key in _ID_KEYS if key in values), None), name)
+    return _make_step(text, node, action_id, name)
 
 
 def _make_step(text: str, node: Node, id_node: Node | None, name_node: Node | None) -> PlanStep:
     spans: dict[str, Span] = {"step": (node.start, node.end)}
     action_id: int | None = None
-    name: str | None = None
     if name_node is not None and name_node.kind == "string":
-        spans["action_name"] = name_node.start + 1, name_node.end - 1
-        name = unescape(text, *spans["action_name"])[0]
-    if id_node is not None and id_node.kind == "number":
-        action_id = _as_id(text[id_node.start : id_node.end])
-        span = id_node.start, id_node.end
-    elif id_node is not None and id_node.kind == "string":
-        content = text[id_node.start + 1 : id_node.end - 1]
-        match = _ID_TEXT.match(content)
-        if match is None and name is None and (match := _ID_AND_NAME.match(content)):
-            spans["action_name"] = id_node.start + 1 + match.end(), id_node.end - 1
-            name = unescape(text, *spans["action_name"])[0]
-        if match is not None:
-            action_id = _as_id(match.group(1))
-            span = id_node.start + 1 + match.start(1), id_node.start + 1 + match.end(1)
-    if action_id is not None:
-        spans["action_id"] = span
+        spans["action_name"] = name_node.content
+    if id_node is not None and id_node.kind in ("number", "string"):
+        start, end = id_node.content if id_node.kind == "string" else (id_node.start, id_node.end)
+        digits = text[start:end]
+        if (match := _ID_AND_NAME.match(digits)) and id_node.kind == "string":
+            spans.setdefault("action_name", (start + match.end(), end))
+            digits, start, end = match[1], start + match.start(1), start + match.end(1)
+        elif id_node.kind == "string" and not _ID_TEXT.match(digits):
+            digits = ""
+        action_id = _as_id(digits)
+        if action_id is not None:
+            spans["action_id"] = start, end
+    name = unescape(text, *spans["action_name"])[0] if "action_name" in spans else None
     return PlanStep(action_id, name, spans)
 
 
 def _as_id(digits: str) -> int | None:
     try:
-        value = float(digits)  # first, so that no text is too long to convert
-        if abs(value) > MAX_ACTION_ID or not value.is_integer():
-            return None
-        return int(digits) if digits.lstrip("+-").isdigit() else int(value)
-    except (ValueError, OverflowError):
+        value = int(digits) if _SHORT_INTEGER.match(digits) else float(digits)
+    except ValueError:
         return None
+    return int(value) if abs(value) <= MAX_ACTION_ID and value % 1 == 0 else None
 
 
-def _decoded(
-    text: str, start: int, end: int, plan_key: str, depth: int, whole: bool = False
-) -> list[PlanStep] | None:
+def _decoded(text: str, span: Span, plan_key: str, depth: int, whole: bool = False) -> list[PlanStep] | None:
     """The plan in escaped JSON, its spans mapped back on `text`. Whole: the JSON is the plan itself, not around it."""
-    inner, starts = unescape(text, start, end)
+    inner, starts = unescape(text, *span)
     steps: list[PlanStep] | None
     if whole:
         node, _ = read_value(inner, len(inner) - len(inner.lstrip()))
-        steps = None if node is None else _steps_of(node, inner, plan_key, depth + 1)
-        if steps is None and node is not None and (plan := _find_plan(node, plan_key)) is not None:
+        steps = _steps_of(node, inner, plan_key, depth + 1)
+        if steps is None and (plan := _find_plan(node, plan_key)) is not None:
             steps = _steps_of(plan, inner, plan_key, depth + 1)
     else:
         steps = _parse(inner, plan_key, depth + 1)
     if steps is None:
         return None
-    back: Callable[[Span], Span] = lambda span: (starts[span[0]], starts[span[1]])  # noqa: E731
     return [
-        PlanStep(step.action_id, step.action_name, {key: back(span) for key, span in step.spans.items()})
+        PlanStep(step.action_id, step.action_name, {key: (starts[a], starts[b]) for key, (a, b) in step.spans.items()})
         for step in steps
     ]
 
 
+def _opens(text: str, string: Node, brackets: str) -> bool:
+    """Whether the content of a string begins with one of the brackets."""
+    first = text[string.content[0] : string.content[1]].lstrip()[:1]
+    return bool(first) and first in brackets
+
+
+def _is_unreadable(item: Node, text: str) -> bool:
+    return item.kind == "word" and text[item.start : item.end] not in ("null", "None")
+
+
 def _is_step(node: Node) -> bool:
     return node.kind == "object" and any(
-        key is not None and _fold(key) in ("actionid", "actionname", "actiondescription") for key, _ in node.entries
+        key is not None and _fold(key) in (_ID_KEY, *_NAME_KEYS[:2]) for key, _ in node.entries
     )
 
 
 def _is_pair(node: Node) -> bool:
-    return [item.kind for item in node.items] == ["number", "string"] and node.closed
+    return node.kind == "array" and node.closed and [item.kind for item in node.items] == ["number", "string"]
 
 
 def _fold(key: str) -> str:
