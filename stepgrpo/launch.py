@@ -9,6 +9,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 RECIPES = ("step_grpo", "sft")
 
@@ -44,7 +45,8 @@ def run(recipe: str, argv: Sequence[str]) -> None:
     from stepgrpo.config import StepGRPOConfig
     from stepgrpo.training import RecipeArguments, train_sft, train_step_grpo
 
-    config, train = {"step_grpo": (StepGRPOConfig, train_step_grpo), "sft": (SFTConfig, train_sft)}[recipe]
+    config: Any = {"step_grpo": StepGRPOConfig, "sft": SFTConfig}[recipe]
+    train: Any = {"step_grpo": train_step_grpo, "sft": train_sft}[recipe]
     train(*TrlParser((RecipeArguments, config, ModelConfig)).parse_args_and_config(list(argv)))
 
 
