@@ -47,7 +47,8 @@ def run(recipe: str, argv: Sequence[str]) -> None:
 
     config: Any = {"step_grpo": StepGRPOConfig, "sft": SFTConfig}[recipe]
     train: Any = {"step_grpo": train_step_grpo, "sft": train_sft}[recipe]
-    train(*TrlParser((RecipeArguments, config, ModelConfig)).parse_args_and_config(list(argv)))
+    types: Any = (RecipeArguments, config, ModelConfig)
+    train(*TrlParser(types).parse_args_and_config(list(argv)))
 
 
 if __name__ == "__main__":
