@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
 # Names under which a tokenizer is saved that is all in its tokenizer.json and belongs to no model family.
@@ -75,9 +76,10 @@ def load_model(
     if gguf_file is None:
         return AutoModelForCausalLM.from_pretrained(os.fspath(path), dtype=dtype, **kwargs)
     dtype = torch.float32 if dtype == "auto" else dtype
+    kwargs = {**_dense(), **kwargs}
     model = AutoModelForCausalLM.from_pretrained(os.fspath(path), gguf_file=gguf_file, dtype=dtype, **kwargs)
     # An adapter remembers its base by this name; the wheel's directory would tie it to one machine.
-    model.config._name_or_path = name
+    model.name_or_path = model.config._name_or_path = name
     return _as_plain_model(model)
 
 
@@ -90,6 +92,12 @@ def needs_own_loading(path: str | os.PathLike[str], gguf_file: str | None = None
     """Whether a trainer that loads models and tokenizers by `Auto` classes would fail on this one, or load it wrongly."""
     gguf = _located(path, gguf_file)[1]
     return gguf is not None or is_adapter(path) or _saved_tokenizer_class(Path(path)) in _GENERIC_TOKENIZERS
+
+
+def _dense() -> dict[str, Any]:
+    """The option that asks for plain weights, where transformers could keep them packed, which cannot be trained."""
+    config = getattr(transformers, "GgufConfig", None)
+    return {} if config is None else {"quantization_config": config(dequantize=True)}
 
 
 def _as_plain_model(model: PreTrainedModel) -> PreTrainedModel:

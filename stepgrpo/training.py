@@ -12,7 +12,7 @@ from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantiz
 from stepgrpo.config import StepGRPOConfig
 from stepgrpo.data.answers import with_completions
 from stepgrpo.data.sources import ALFRED_NAMES, HOUSEHOLD, read_rows
-from stepgrpo.modeling import is_adapter, load_model, load_tokenizer, needs_own_loading
+from stepgrpo.modeling import load_model, load_tokenizer, needs_own_loading
 from stepgrpo.rewards.registry import load_rewards
 from stepgrpo.trainer import StepGRPOTrainer
 
@@ -63,27 +63,39 @@ class RecipeArguments:
     )
 
 
-def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig) -> SFTTrainer:
+def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig, model: Any = None) -> SFTTrainer:
     """Supervised training on the ground-truth plans; saves the model and returns the trainer.
+
+    Args:
+        recipe, args, model_args: what to do.
+        model: the model of `model_args`, if it is loaded already.
 
     Raises:
         ValueError: if the data cannot be read.
     """
     train, evaluation = _datasets(recipe, args, completions=True)
-    trainer = SFTTrainer(args=args, train_dataset=train, eval_dataset=evaluation, **_model(recipe, args, model_args))
+    trainer = SFTTrainer(
+        args=args, train_dataset=train, eval_dataset=evaluation, **_model(recipe, args, model_args, model)
+    )
     return _run(trainer)
 
 
-def train_step_grpo(recipe: RecipeArguments, args: StepGRPOConfig, model_args: ModelConfig) -> StepGRPOTrainer:
+def train_step_grpo(
+    recipe: RecipeArguments, args: StepGRPOConfig, model_args: ModelConfig, model: Any = None
+) -> StepGRPOTrainer:
     """Step-level GRPO (plain GRPO with `step_advantage_w=0`); saves the model and returns the trainer.
+
+    Args:
+        recipe, args, model_args: what to do.
+        model: the model of `model_args`, if it is loaded already.
 
     Raises:
         ValueError: if the data or a reward function cannot be read.
     """
     rewards = load_rewards(recipe.reward_funcs or ["household" if recipe.data == HOUSEHOLD else "exact_match"])
     train, evaluation = _datasets(recipe, args, completions=False)
-    model = _model(recipe, args, model_args)
-    trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **model)
+    given = _model(recipe, args, model_args, model)
+    trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)
     return _run(trainer)
 
 
@@ -112,21 +124,22 @@ def _dataset(
     return Dataset.from_list(rows)
 
 
-def _model(recipe: RecipeArguments, args: Any, model_args: ModelConfig) -> dict[str, Any]:
+def _model(recipe: RecipeArguments, args: Any, model_args: ModelConfig, model: Any) -> dict[str, Any]:
     """The trainer's arguments `model`, `processing_class`, `peft_config` and `quantization_config`."""
     path = model_args.model_name_or_path
     options = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
     peft_config = get_peft_config(model_args)
-    if not needs_own_loading(path, recipe.gguf_file):
+    if model is None and not needs_own_loading(path, recipe.gguf_file):
         # TRL's own way also knows vision-language models and their processors.
         given = {"revision": model_args.model_revision, "dtype": model_args.dtype, **options}
         args.model_init_kwargs = {**given, **(args.model_init_kwargs or {})}
         quantization = get_quantization_config(model_args)
         return {"model": path, "peft_config": peft_config, "quantization_config": quantization}
-    model = load_model(path, recipe.gguf_file, model_args.dtype or "auto", trainable=True, **options)
+    if model is None:
+        model = load_model(path, recipe.gguf_file, model_args.dtype or "auto", trainable=True, **options)
     return {
         "model": model,
         "processing_class": load_tokenizer(path, recipe.gguf_file, padding_side="left"),
         # Training goes on with the adapter that is there.
-        "peft_config": None if is_adapter(path) else peft_config,
+        "peft_config": None if hasattr(model, "peft_config") else peft_config,
     }

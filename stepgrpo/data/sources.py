@@ -63,13 +63,13 @@ def read_rows(
 
 def _without_long_plans(rows: list[dict[str, Any]], limit: int, report: ReadReport) -> list[dict[str, Any]]:
     kept = []
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         try:
             too_long = len(find_ground_truth(row, GROUND_TRUTH_FIELDS)) > limit
         except ValueError:
             too_long = False
         if too_long:
-            report.drop(f"plan of more than {limit} steps", str(row.get("id")))
+            report.drop(f"plan of more than {limit} steps", str(row.get("id") or f"row {number}"))
         else:
             kept.append(row)
     report.kept = len(kept)
