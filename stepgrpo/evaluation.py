@@ -6,9 +6,13 @@ import argparse
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
 
 from stepgrpo.data.sources import Succeeded, read_rows, success_check
 from stepgrpo.generation import end_token_ids, generate_ids, generate_plans
@@ -104,7 +108,7 @@ def evaluate(
     plan_key: str = PLAN_KEY,
     record: list[dict[str, Any]] | None = None,
 ) -> dict[str, float]:
-    """Measures a planner on rows with a `prompt` and a ground truth.
+    """Measures a planner on rows with a `prompt` and a ground truth; on several processes, each writes a part of the plans.
 
     Args:
         model, tokenizer: the planner.
@@ -117,7 +121,7 @@ def evaluate(
         record: a list that every completion is added to, as `{"row", "way", "completion"}`.
 
     Returns:
-        The metrics of `plan_metrics` and `cut_off` (share that reached `max_new_tokens` without an end), each as
+        The metrics of `plan_metrics` and `cut_off` (share that reached `max_new_tokens` without an end), on every process, as
         `greedy/NAME` and `sampled/NAME`.
 
     Raises:
@@ -128,7 +132,19 @@ def evaluate(
     prompts = [row["prompt"] for row in rows]
     ways = [("greedy", 0.0, 1)] * greedy + [("sampled", temperature, samples)] * (samples > 0)
     for way, heat, count in ways:
-        groups = generate_ids(model, tokenizer, prompts, max_new_tokens, heat, top_p, count, batch_size, seed)
+        write = partial(
+            generate_ids,
+            model,
+            tokenizer,
+            max_new_tokens=max_new_tokens,
+            temperature=heat,
+            top_p=top_p,
+            num_samples=count,
+            batch_size=batch_size,
+            # Otherwise all processes would draw the same samples.
+            seed=seed + 1000 * PartialState().process_index,
+        )
+        groups = _share_out(prompts, write)
         ids = [completion for group in groups for completion in group]
         numbers = [i for i in range(len(rows)) for _ in range(count)]
         texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
@@ -138,6 +154,15 @@ def evaluate(
         if record is not None:
             record += [{"row": i, "way": way, "completion": text} for i, text in zip(numbers, texts, strict=True)]
     return result
+
+
+def _share_out(prompts: Sequence[Any], write: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
+    """What `write` returns for the prompts, each process writing every n-th."""
+    state = PartialState()
+    mine = range(state.process_index, len(prompts), state.num_processes)
+    written = list(zip(mine, write([prompts[i] for i in mine]), strict=True))
+    by_number = dict(gather_object(written)) if state.num_processes > 1 else dict(written)
+    return [by_number[i] for i in range(len(prompts))]
 
 
 def format_metrics(columns: Mapping[str, Mapping[str, float]]) -> str:
@@ -169,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; a GPU where there is one")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; the process's GPU, if any")
     args = parser.parse_args(argv)
 
     import torch
@@ -182,11 +207,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = load_model(args.model, args.gguf_file)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    print(f"{args.data}: {report}")
+    state = PartialState()
+    state.print(f"{args.data}: {report}")
     if hasattr(model, "merge_and_unload") and model.dtype == torch.float32:
         # Faster; in half precision the sum would round the adapter away.
         model = model.merge_and_unload()
-    model = model.to(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = model.to(args.device or state.device)
     started = time.perf_counter()
     record: list[dict[str, Any]] = []
     metrics = evaluate(
@@ -202,6 +228,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         succeeded=success_check(args.data),
         record=record,
     )
+    if not state.is_main_process:
+        return 0
     seconds = round(time.perf_counter() - started, 1)
     settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
     summary = {**metrics, "rows": len(rows), "seconds": seconds, "data_report": str(report), "settings": settings}

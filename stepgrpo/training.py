@@ -127,6 +127,8 @@ def _dataset(
 def _model(recipe: RecipeArguments, args: Any, model_args: ModelConfig, model: Any) -> dict[str, Any]:
     """The trainer's arguments `model`, `processing_class`, `peft_config` and `quantization_config`."""
     path = model_args.model_name_or_path
+    if not path:
+        raise ValueError("model_name_or_path is not set: a directory, a hub id, or smollm2.")
     options = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
     peft_config = get_peft_config(model_args)
     if model is None and not needs_own_loading(path, recipe.gguf_file):

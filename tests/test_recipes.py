@@ -11,6 +11,7 @@ import torch
 from trl import ModelConfig, SFTConfig, TrlParser
 
 from stepgrpo import StepGRPOConfig
+from stepgrpo.evaluation import main
 from stepgrpo.modeling import load_model
 from stepgrpo.rewards.plan import lcs_reward
 from stepgrpo.rewards.registry import load_rewards
@@ -93,20 +94,34 @@ def test_the_alfred_recipe_says_where_the_data_is():
     assert done.returncode == 2 and "askforalfred.com" in done.stderr and "json_2.1.0" in done.stderr
 
 
-@pytest.mark.slow
-def test_two_processes_by_accelerate_launch(model_dir, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--config_file",
-        "accelerate_configs/cpu_2proc.yaml",
-    ]
-    command += ["--main_process_port", "0", "recipes/step_grpo.py", "--model_name_or_path", str(model_dir)]
-    command += [*COMMON, *GRPO, "--output_dir", str(tmp_path / "out"), "--train_n", "8", "--step_baseline", "position"]
+def launch(*command):
+    start = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate_configs/cpu_2proc.yaml"]
+    command = [*start, "--main_process_port", "0", *map(str, command)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment(), timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("Saved in") == 1 and (tmp_path / "out" / "model.safetensors").is_file()
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_two_processes_train(model_dir, tmp_path):
+    out = tmp_path / "out"
+    options = [*COMMON, *GRPO, "--output_dir", out, "--train_n", "8", "--step_baseline", "position"]
+    assert launch("recipes/step_grpo.py", "--model_name_or_path", model_dir, *options).count("Saved in") == 1
+    assert (out / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_two_processes_evaluate_as_one_does(model_dir, tmp_path):
+    options = ["--model", model_dir, "--data", "household", "--n", 3, "--samples", 2, "--max-new-tokens", 8]
+    assert launch("recipes/evaluate.py", *options, "--out", tmp_path / "two").count("metrics.json") == 1
+    assert main([*map(str, options), "--out", str(tmp_path / "one"), "--device", "cpu"]) == 0
+    one, two = (
+        [json.loads(line) for line in (tmp_path / name / "completions.jsonl").read_text().splitlines()]
+        for name in ("one", "two")
+    )
+    assert len(one) == 9 and one[:3] == two[:3] and [item["row"] for item in one] == [item["row"] for item in two]
+    samples = [item["completion"] for item in two[3:]]
+    assert len(set(samples)) == len(samples)
 
 
 def environment():
