@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--alfred", default="", help="a folder of ALFRED trajectories")
     parser.add_argument("--out", type=Path, default=Path("outputs/alfred_smollm2"))
-    parser.add_argument("--eval-n", type=int, default=16, help="held-out instructions")
+    parser.add_argument("--eval-n", type=int, default=24, help="held-out instructions")
     parser.add_argument("--sft-steps", type=int, help="instead of the config's")
     parser.add_argument("--rl-steps", type=int, help="instead of the config's")
     args = parser.parse_args(argv)
