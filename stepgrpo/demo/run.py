@@ -28,7 +28,7 @@ def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> 
     """
     from transformers import Qwen2ForCausalLM
 
-    from stepgrpo.data.household import household_rows, plan_json
+    from stepgrpo.data.household import ACTIONS, household_rows, plan_json
     from stepgrpo.data.sources import success_check
     from stepgrpo.demo.credit_picture import pick_and_draw
     from stepgrpo.demo.reinforce import reinforce
@@ -51,7 +51,7 @@ def run_demo(settings: Settings, out: Path, size: PlannerSize | None = None) -> 
     seed = settings.seed
     rows = household_rows("train", settings.examples, seed=seed)
     texts = [text for row in rows[:4000] for text in (row["prompt"][0]["content"], plan_json(row["gt_action_close"]))]
-    tokenizer = train_tokenizer(texts)
+    tokenizer = train_tokenizer([*texts, *[plan_json(ACTIONS)] * 20])  # seldom written actions get whole tokens too
     model = build_planner(tokenizer, size or PlannerSize(), seed)
     print(f"Planner: {model.num_parameters():,} weights, from scratch, on {len(rows)} demonstrations.")
     print(f"Each step of a demonstration is wrong with probability {settings.rate}.")

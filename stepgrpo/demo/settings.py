@@ -55,7 +55,7 @@ class Settings:
         seed: of everything.
     """
 
-    examples: int = 19200
+    examples: int = 12800
     rate: float = 0.2
     rollouts: Rollouts = field(default_factory=Rollouts)
     learning_rates: tuple[float, float] = (1e-4, 1e-4)
@@ -64,7 +64,7 @@ class Settings:
     seed: int = 0
 
 
-FAST = Settings(examples=3600, rollouts=Rollouts(updates=8), test_prompts=60, samples=1)
+FAST = Settings(examples=2400, rollouts=Rollouts(updates=8), test_prompts=60, samples=1)
 
 
 def step_settings() -> dict[str, Any]:

@@ -21,7 +21,6 @@ _PIECES = "|".join(
         r', "action_name": "',
         r'"\}, ',
         r'"\}\]\}',
-        r" \((?:open|closed|off)\)",
         r" ?[A-Za-z]+(?:_2)?",
         r" ?\d+",
         r"\s",
@@ -39,7 +38,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 1280) -> PreTrainedTokenizerFast:
     """Trains the tokenizer.
 
     Args:

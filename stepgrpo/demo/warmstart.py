@@ -57,8 +57,8 @@ def supervised_start(
     output_dir: str,
     epochs: float,
     seed: int,
-    batch_size: int = 48,
-    learning_rate: float = 3e-3,
+    batch_size: int = 16,
+    learning_rate: float = 2e-3,
 ) -> None:
     """Trains a planner on demonstrations, in place.
 

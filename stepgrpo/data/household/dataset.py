@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepgrpo.data.household.actions import ACTIONS, resolve
 from stepgrpo.data.household.goals import TASK_TYPES
-from stepgrpo.data.household.kinds import LAMPS, OPENABLE
+from stepgrpo.data.household.kinds import OPENABLE
 from stepgrpo.data.household.phrasing import instruction
 from stepgrpo.data.household.picture import draw_scene
 from stepgrpo.data.household.planner import ground_truth_plan
@@ -22,16 +22,15 @@ PLAN_KEY = "executable_plan"
 
 
 def describe_scene(scene: Mapping[str, Any]) -> str:
-    """One line per place: its name, whether its door is open, and what it holds."""
-    lines = []
-    for place, things in scene["places"].items():
+    """One line per thing, with its place and whether that is open, and one line with all places."""
+    places = {}
+    for place in scene["places"]:
         state = ""
         if place in OPENABLE:
-            state = " (open)" if place in scene["open"] else " (closed)"
-        elif place in LAMPS:
-            state = " (off)"
-        lines.append(f"{place}{state}: {' '.join(things)}".rstrip(": "))
-    return "\n".join(lines)
+            state = "open " if place in scene["open"] else "closed "
+        places[place] = state + place
+    things = [f"{thing} in {places[place]}" for place, held in scene["places"].items() for thing in held]
+    return "\n".join([*things, "Places: " + ", ".join(places.values())])
 
 
 def plan_json(steps: Sequence[Any]) -> str:

@@ -16,8 +16,8 @@ MAX_STEPS = 16
 
 _PLACES_PER_SCENE = 5
 _THINGS_PER_SCENE = 7
-_P_SLICED = 0.35
-_P_DOOR_OPEN = 0.2
+_P_SLICED = 0.5
+_P_DOOR_OPEN = 0.85
 
 _FOOD = ("Apple", "Bread", "Egg", "Lettuce", "Potato", "Tomato")
 _WASHABLE = words(
