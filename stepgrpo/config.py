@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +89,12 @@ class StepGRPOConfig(GRPOConfig):
             self.step_gamma = 1.0 if self.step_reward_kind == "return" else 0.0
         if self.step_advantage_w != 0.0:
             self._check_token_level()
+            if self.step_reward_kind == "return" and self.step_baseline == "none":
+                warnings.warn(
+                    "step_reward_kind='return' with step_baseline='none' adds the uncentred reward to every step: a plan "
+                    "with a positive reward is pushed up whole. Set step_baseline to 'anchor' or 'position'.",
+                    stacklevel=2,
+                )
 
     def _check_step_fields(self) -> None:
         choices: dict[str, tuple[str, ...]] = {
@@ -154,10 +162,10 @@ def load_signal(path: str) -> Any:
     if "." in path or ":" in path:
         try:
             signal = pkgutil.resolve_name(path)
-            if callable(signal):
+            if callable(signal) and not inspect.isclass(signal):
                 return signal
             problem = f"a {type(signal).__name__}, not a function"
-        except (ImportError, AttributeError, ValueError) as error:
+        except Exception as error:  # whatever the module does when it is imported
             problem = f"{type(error).__name__}: {error}"
     raise ValueError(
         f"step_reward_kind={path!r} is not a choice ({problem}). Choose one of: {', '.join(REWARD_KINDS)}, or give the "

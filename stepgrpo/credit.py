@@ -16,7 +16,7 @@ from torch import Tensor
 BASELINES = ("none", "position", "anchor")
 SCALES = ("mean", "mean_std")
 
-# Returns of one group that differ by less than this share of their size differ by rounding only.
+# Returns of one group that differ by less than this differ by rounding only; relative where they are larger than 1.
 _ROUNDING = 1e-6
 
 
@@ -137,6 +137,12 @@ def step_advantages(
     return result
 
 
+def score_table(rows: Sequence[Sequence[float]], width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(B, width) table of rows of different lengths, filled up with NaN, or with 0 if the dtype is an integer's."""
+    padding = torch.nan if dtype.is_floating_point else 0
+    return torch.tensor([[*row, *[padding] * (width - len(row))] for row in rows], dtype=dtype).view(len(rows), width)
+
+
 def prefix_states(step_keys: Sequence[str]) -> list[int]:
     """For each step of a plan the state it starts in, the steps written so far, as a 64-bit integer.
 
@@ -146,7 +152,8 @@ def prefix_states(step_keys: Sequence[str]) -> list[int]:
     states = []
     for key in step_keys:
         states.append(int.from_bytes(digest.digest(), "big", signed=True))
-        digest.update(key.encode("utf-8", "surrogatepass") + b"\x00")
+        name = key.encode("utf-8", "surrogatepass")
+        digest.update(len(name).to_bytes(8, "big") + name)
     return states
 
 

@@ -207,7 +207,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = load_model(args.model, args.gguf_file)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    state = PartialState()
+    # Without `cpu`, processes on a machine without an accelerator would not know of each other.
+    state = PartialState(cpu=not torch.accelerator.is_available())
     state.print(f"{args.data}: {report}")
     if hasattr(model, "merge_and_unload") and model.dtype == torch.float32:
         # Faster; in half precision the sum would round the adapter away.

@@ -12,6 +12,7 @@ from collections import Counter
 import torch
 from torch import Tensor
 
+from stepgrpo.credit import score_table
 from stepgrpo.rollout import FAILURES, Rollout
 from stepgrpo.signal import Scores
 
@@ -48,37 +49,32 @@ def batch_statistics(
         mask: (B, T), 1 on the tokens that are trained.
 
     Returns:
-        A 1-D float64 tensor, whose sum over processes `StepMonitor` reads.
+        A 1-D float32 tensor, whose sum over processes `StepMonitor` reads. All tensors are on the CPU.
     """
     failures = Counter(rollout.failure for rollout in rollouts)
-    flat = [(i, k, score) for i, row in enumerate(scores) for k, score in enumerate(row) if score is not None]
-    scored = [(i, k, score) for i, k, score in flat if rollouts[i].failure is None]
-    of_steps = [float(advantages[i, k]) for i, k, _ in scored]
-    credited = [
-        any(score is not None and tokens for score, tokens in zip(row, rollout.step_tokens, strict=False))
-        for rollout, row in zip(rollouts, scores, strict=True)
-        if rollout.failure is None
-    ]
+    table = score_table([[torch.nan if s is None else s for s in row] for row in scores], advantages.shape[1])
+    of_steps = advantages[~table.isnan()].double()
     values = {
         "completions": len(rollouts),
-        "credited_completions": sum(credited),
+        "credited_completions": (step_term != 0).any(dim=1).sum(),
         **{failure: failures[failure] for failure in FAILURES},
-        "scored_steps": len(scored),
-        "right_steps": sum(score > 0 for _, _, score in scored),
-        "advantage": sum(of_steps),
-        "advantage_squared": sum(value**2 for value in of_steps),
-        "tokens": mask.sum().item(),
-        "credited_tokens": (step_term != 0).sum().item(),
-        "step_term": step_term.abs().sum().item(),
-        "episode_term": (episode.abs().unsqueeze(1) * mask).sum().item(),
+        "scored_steps": len(of_steps),
+        "right_steps": (table > 0).sum(),
+        "advantage": of_steps.sum(),
+        "advantage_squared": (of_steps**2).sum(),
+        "tokens": mask.sum(),
+        "credited_tokens": (step_term != 0).sum(),
+        "step_term": step_term.abs().sum(),
+        "episode_term": (episode.abs().unsqueeze(1) * mask).sum(),
     }
-    return torch.tensor([float(values[name]) for name in _SUMS], dtype=torch.float64)
+    return torch.tensor([float(values[name]) for name in _SUMS])
 
 
 class StepMonitor:
-    """Turns the sums of a batch into metrics and says, once, when batch after batch gets no step credit."""
+    """Turns the sums of a batch into metrics and says when batch after batch gets no step credit."""
 
-    def __init__(self) -> None:
+    def __init__(self, judges_steps: bool = True) -> None:
+        self._judges_steps = judges_steps  # whether a score above 0 says that a step is right
         self._empty_batches = 0
         self._seen_reasons: set[str] = set()
 
@@ -92,10 +88,11 @@ class StepMonitor:
 
         mean = share("advantage", "scored_steps")
         variance = share("advantage_squared", "scored_steps") - mean**2
+        right = {"step_credit/right_steps": share("right_steps", "scored_steps")} if self._judges_steps else {}
         return {
             "step_credit/completions": share("credited_completions", "completions"),
             **{f"step_credit/failed/{failure}": share(failure, "completions") for failure in FAILURES},
-            "step_credit/right_steps": share("right_steps", "scored_steps"),
+            **right,
             "step_credit/advantage_mean": mean,
             "step_credit/advantage_std": max(variance, 0.0) ** 0.5 if variance == variance else variance,
             "step_credit/tokens": share("credited_tokens", "tokens"),
@@ -127,7 +124,8 @@ class StepMonitor:
             logger.warning(
                 "0/%d completions got step credit in %d batches in a row (%s). Check that completions are not cut off "
                 "(max_completion_length), that they hold a plan under step_plan_key, that step_fields are in its steps, "
-                "and that the ground truth's column and format are right. The end of one completion: %r",
+                "that the ground truth's column and format are right, and, with a step_baseline, that the completions of a "
+                "group differ. The end of one completion: %r",
                 total["completions"],
                 PATIENCE,
                 counts or "no step has a verdict",

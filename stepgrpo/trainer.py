@@ -12,15 +12,17 @@ from trl import GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from stepgrpo.config import StepGRPOConfig, load_signal
-from stepgrpo.credit import prefix_states, spread_on_tokens, step_advantages
+from stepgrpo.credit import prefix_states, score_table, spread_on_tokens, step_advantages
 from stepgrpo.data.columns import check_ground_truth
 from stepgrpo.monitor import StepMonitor, batch_statistics
 from stepgrpo.rollout import Rollout
 from stepgrpo.segment.plan import step_keys
 from stepgrpo.segment.segmenter import plan_rollout
-from stepgrpo.signal import Signal, score_rollouts
+from stepgrpo.signal import Scores, Signal, score_rollouts
 from stepgrpo.signal.returns import return_signal
 from stepgrpo.signal.rule import RuleSignal, ground_truth_fields
+
+PROMPT_END = 8  # tokens of a prompt that show whether it ends inside a reasoning block
 
 
 class StepGRPOTrainer(GRPOTrainer):
@@ -38,7 +40,7 @@ class StepGRPOTrainer(GRPOTrainer):
     """
 
     _tag_names = ["trl", "grpo", "stepgrpo"]  # noqa: RUF012
-    _name = "StepGRPO"
+    _name = "GRPO"  # whose paper the model card cites; the tags name this trainer
     args: StepGRPOConfig
 
     def __init__(
@@ -48,6 +50,7 @@ class StepGRPOTrainer(GRPOTrainer):
         args: StepGRPOConfig | None = None,
         train_dataset=None,
         eval_dataset=None,
+        *rest,
         **kwargs,
     ):
         if args is None:
@@ -57,12 +60,12 @@ class StepGRPOTrainer(GRPOTrainer):
             raise TypeError(f"`args` must be a StepGRPOConfig, got {type(args).__name__}.")
         if args.step_advantage_w != 0.0 and args.step_reward_kind == "rule":
             fields = ground_truth_fields(args.step_gt_field)
-            check_ground_truth(train_dataset, fields, "train_dataset")
-            check_ground_truth(eval_dataset, fields, "eval_dataset")
+            check_ground_truth(train_dataset, fields, "train_dataset", args.step_match_key)
+            check_ground_truth(eval_dataset, fields, "eval_dataset", args.step_match_key)
         self._step_signal = _make_signal(args)
-        self._step_monitor = StepMonitor()
+        self._step_monitor = StepMonitor(judges_steps=args.step_reward_kind != "return")
         self._trajectory_rewards: Tensor | None = None
-        super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, **kwargs)
+        super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *rest, **kwargs)
 
     @property
     def _mode(self) -> str:
@@ -107,46 +110,50 @@ class StepGRPOTrainer(GRPOTrainer):
         completion_ids, mask = outputs["completion_ids"], outputs["completion_mask"]
         if "tool_mask" in outputs:
             mask = mask * outputs["tool_mask"]
-        rollouts = self._make_rollouts(inputs, completion_ids, mask)
+        # On the CPU from here on: small tables, and one transfer instead of one for every step.
+        mask = mask.cpu()
+        rollouts = self._make_rollouts(inputs, outputs.get("prompt_ids"), completion_ids, mask)
         scores = score_rollouts(self._step_signal, rollouts)
-        advantages = self._step_advantages(rollouts, scores, completion_ids.device)
+        advantages = self._step_advantages(rollouts, scores)
         step_term = spread_on_tokens(advantages, [rollout.step_tokens for rollout in rollouts], completion_ids.size(1))
         step_term = self.args.step_advantage_w * step_term * mask
-        statistics = batch_statistics(rollouts, scores, advantages, step_term, episode, mask)
-        seconds = time.perf_counter() - started
-        self._log_step_metrics(rollouts, statistics, seconds)
-        return episode.unsqueeze(1) + step_term
+        statistics = batch_statistics(rollouts, scores, advantages, step_term, episode.cpu(), mask)
+        self._log_step_metrics(rollouts, statistics, time.perf_counter() - started)
+        return episode.unsqueeze(1) + step_term.to(episode.device)
 
-    def _make_rollouts(self, rows, completion_ids: Tensor, mask: Tensor) -> list[Rollout]:
+    def _make_rollouts(self, rows, prompt_ids: Tensor | None, completion_ids: Tensor, mask: Tensor) -> list[Rollout]:
         rewards = [None] * len(rows) if self._trajectory_rewards is None else self._trajectory_rewards.tolist()
         # TRL 1.14 has no `eos_token_ids`.
         eos_token_ids = set(getattr(self, "eos_token_ids", [self._tokenizer.eos_token_id]))
         all_ids, all_masks = completion_ids.tolist(), mask.bool().tolist()
+        # Some chat templates end the prompt in `<think>`, which the completion then only closes.
+        ends = [""] * len(rows) if prompt_ids is None else self._tokenizer.batch_decode(prompt_ids[:, -PROMPT_END:])
+        open_reasoning = [end.rfind("<think>") > end.rfind("</think>") for end in ends]
+        fields, plan_key = self.args.step_fields, self.args.step_plan_key
         return [
-            plan_rollout(
-                ids, keep, self._tokenizer, eos_token_ids, row, reward, self.args.step_fields, self.args.step_plan_key
-            )
-            for ids, keep, row, reward in zip(all_ids, all_masks, rows, rewards, strict=True)
+            plan_rollout(ids, keep, self._tokenizer, eos_token_ids, row, reward, fields, plan_key, thinking)
+            for ids, keep, row, reward, thinking in zip(all_ids, all_masks, rows, rewards, open_reasoning, strict=True)
         ]
 
-    def _step_advantages(self, rollouts: list[Rollout], scores: list[list[float | None]], device) -> Tensor:
+    def _step_advantages(self, rollouts: list[Rollout], scores: list[Scores]) -> Tensor:
         """(B, K) A^S of this process's steps; the baselines are computed over the steps of all processes."""
         args, accelerator = self.args, self.accelerator
         width = max([1, *map(len, scores)])
-        local = torch.full((len(rollouts), width), torch.nan, device=device)
-        states = torch.zeros((len(rollouts), width), dtype=torch.long, device=device)
-        for i, (rollout, row) in enumerate(zip(rollouts, scores, strict=True)):
-            local[i, : len(row)] = torch.tensor([torch.nan if score is None else score for score in row])
-            states[i, : len(row)] = torch.tensor(prefix_states(step_keys(rollout.steps))[: len(row)], dtype=torch.long)
+        local, states = score_table([[torch.nan if s is None else s for s in row] for row in scores], width), None
         start = 0
         if args.step_baseline != "none":
+            keys = [prefix_states(step_keys(rollout.steps)) for rollout in rollouts]
+            states = score_table([key[: len(row)] for key, row in zip(keys, scores, strict=True)], width, torch.long)
             # Every rank takes part, whatever its rows hold: the groups of `num_generations` can straddle processes.
-            local = accelerator.gather(accelerator.pad_across_processes(local, dim=1, pad_index=torch.nan))
-            states = accelerator.gather(accelerator.pad_across_processes(states, dim=1, pad_index=0))
+            local, states = (
+                accelerator.gather(accelerator.pad_across_processes(table.to(accelerator.device), 1, pad)).cpu()
+                for table, pad in ((local, torch.nan), (states, 0))
+            )
             start = accelerator.process_index * len(rollouts)
         group_size = self.num_generations if self._mode == "train" else self.num_generations_eval
-        group = torch.arange(len(local), device=device) // (group_size or 1)
-        advantages = step_advantages(local, group, states, args.step_baseline, args.step_scale, args.step_gamma or 0.0)
+        group = torch.arange(len(local)) // (group_size or 1)
+        gamma = args.step_gamma or 0.0
+        advantages = step_advantages(local, group, states, args.step_baseline, args.step_scale, gamma)
         return advantages[start : start + len(rollouts), :width]
 
     def _log_step_metrics(self, rollouts: list[Rollout], statistics: Tensor, seconds: float) -> None:

@@ -103,6 +103,8 @@ def _run(trainer: Any) -> Any:
     trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     trainer.save_model(trainer.args.output_dir)
     trainer.accelerator.print(f"Saved in {trainer.args.output_dir}.")
+    trainer.accelerator.wait_for_everyone()  # a rank that leaves early takes the others' process group with it
+    trainer.accelerator.end_training()
     return trainer
 
 

@@ -8,7 +8,7 @@ from tests import conftest
 from tests.scripted import COMPLETIONS, ScriptedRollout, make_trainer, rows
 
 
-def main(out, variant):
+def main(out, variant, processes):
     tokenizer = conftest.tiny_tokenizer.__wrapped__()
     model = conftest.make_model.__wrapped__(tokenizer)()
     options = {
@@ -18,7 +18,7 @@ def main(out, variant):
         "unparsed": {"step_baseline": "position"},
     }[variant]
     completions = COMPLETIONS if variant != "unparsed" else [*COMPLETIONS[:4], *["no plan here."] * 4]
-    processes = int(torch.distributed.is_torchelastic_launched()) + 1
+    processes = int(processes)
     trainer = make_trainer(
         model,
         tokenizer,
@@ -38,6 +38,8 @@ def main(out, variant):
     if trainer.accelerator.is_main_process:
         model = trainer.accelerator.unwrap_model(trainer.model)
         torch.save({"weights": model.state_dict(), "log": trainer.state.log_history}, f"{out}/result.pt")
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ def test_prefix_states_tell_plans_apart_as_long_as_they_differ():
     assert a[0] == b[0] == c[0] and a[1] == b[1] != c[1]
     assert a[2] != b[2]
     assert all(-(2**63) <= state < 2**63 for state in a)
+    assert prefix_states(["a\0b", "c"])[1] != prefix_states(["a", "b", "c"])[2]
     assert prefix_states(["a", "b"])[1] == prefix_states(["a", "c"])[1]
 
 

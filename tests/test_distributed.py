@@ -9,12 +9,13 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+CONFIG = "accelerate_configs/cpu_2proc.yaml"
 
 
 def run(out, variant, two):
     out.mkdir()
-    script = [str(ROOT / "tests" / "distributed_run.py"), str(out), variant]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate_configs/cpu_2proc.yaml"]
+    script = [str(ROOT / "tests" / "distributed_run.py"), str(out), variant, "2" if two else "1"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", CONFIG]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "ACCELERATE_LOG_LEVEL": "warning"}
     port = ["--main_process_port", "0"]
     command = [*launch, *port, *script] if two else [sys.executable, *script]

@@ -103,8 +103,28 @@ def test_order_of_the_columns():
     row = {"gt_action_close": [1], "ground_truth": [2], "mine": [3]}
     assert find_ground_truth(row, ("mine", "gt_action_close")) == [PlanStep(3)]
     assert find_ground_truth({**row, "mine": None}, ("mine", "gt_action_close", "ground_truth")) == [PlanStep(1)]
-    with pytest.raises(ValueError, match="'gt_action_close': the list of steps is empty"):
-        find_ground_truth({"gt_action_close": []}, ("gt_action_close",))
+    assert find_ground_truth({**row, "gt_action_close": []}, ("gt_action_close", "ground_truth")) == [PlanStep(2)]
+    with pytest.raises(ValueError, match="'gt_action_close': a string that is neither"):
+        find_ground_truth({"gt_action_close": "[" * 100_000}, ("gt_action_close",))
+
+
+def test_what_cannot_be_compared_gets_no_verdict():
+    ids, names = [PlanStep(1), PlanStep(2)], [PlanStep(None, "a"), PlanStep(None, "b")]
+    for steps, gt, key in (
+        (plan("ab"), [97, 98], "action_name"),
+        (ids, ["a", "b"], "action_id"),
+        (names, [1], "action_id"),
+    ):
+        rollout = Rollout([], steps=steps, row={"ground_truth": gt})
+        assert RuleSignal(key=key)([rollout]) == [[None] * len(steps)]
+        assert rollout.failure == "ground_truth" and key in rollout.reason
+
+
+def test_ids_in_other_forms():
+    assert match_steps([{"action_id": "35"}, {"action_id": 36.0}], [{"action_id": 35}, {"action_id": 36}]) == [
+        1.0,
+        1.0,
+    ]
 
 
 def test_signal_scores_and_counts_bad_rows():

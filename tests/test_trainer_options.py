@@ -113,6 +113,7 @@ def test_plain_grpo_config_is_refused(make_model, tiny_tokenizer, tmp_path):
     [
         ({"prompt": ["p"], "answer": ["x"]}, "Columns seen: prompt, answer"),
         ({"prompt": ["p"], "ground_truth": ["no list"]}, "neither JSON nor a Python literal"),
+        ({"prompt": ["p"], "ground_truth": [None]}, "none of the columns"),
     ],
 )
 def test_a_data_set_without_ground_truth_is_refused(columns, message, make_model, tiny_tokenizer, tmp_path):
@@ -181,6 +182,48 @@ def test_advantages_stay_with_their_tokens_when_rollouts_are_reused(options, mak
             assert torch.allclose((advantages - episode)[:width], want[:width], atol=1e-6)
 
 
+def test_the_answer_is_what_follows_the_last_tool(make_model, tiny_tokenizer, tmp_path):
+    """A plan in a tool call is not the answer, and a completion that ends inside a tool's result has none."""
+    trainer = make_trainer(make_model(), tiny_tokenizer, tmp_path)
+    call, tool, answer = (
+        tiny_tokenizer.encode(text, add_special_tokens=False)
+        for text in (plan_text([PICK, PICK]), "found it", plan_text([FIND, PICK]))
+    )
+    eos = [tiny_tokenizer.eos_token_id]
+    ids = torch.tensor([call + eos + tool + answer + eos] * 4)
+    mask = torch.tensor([[1] * (len(call) + 1) + [0] * len(tool) + [1] * (len(answer) + 1)] * 4)
+    outputs = {
+        "completion_ids": ids,
+        "completion_mask": torch.ones_like(ids),
+        "tool_mask": mask,
+        "advantages": torch.zeros(4),
+    }
+    advantages = trainer._compute_advantages([rows(1)[0]] * 4, outputs)
+    assert advantages[:, : len(call)].abs().max() == 0
+    assert set(advantages[:, len(call) + 1 + len(tool) :].unique().tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(("start", "credited"), [("<think>", False), ("<think></think>", True), ("", True)])
+def test_reasoning_that_the_prompt_opened(start, credited, make_model, tiny_tokenizer, tmp_path):
+    trainer = make_trainer(make_model(), tiny_tokenizer, tmp_path)
+    outputs, _ = outputs_of(tiny_tokenizer, [COMPLETIONS[0]] * 4, [0.0] * 4)
+    outputs["prompt_ids"] = torch.tensor([tiny_tokenizer.encode("go " + start, add_special_tokens=False)] * 4)
+    advantages = trainer._compute_advantages([rows(1)[0]] * 4, outputs)
+    assert bool(advantages.abs().max() == 1.0) == credited
+
+
+def test_return_without_a_baseline_warns(tmp_path):
+    with pytest.warns(UserWarning, match="uncentred"):
+        config(tmp_path, step_reward_kind="return")
+
+
+def test_identical_completions_get_no_credit_and_are_counted_so(make_model, tiny_tokenizer, tmp_path):
+    trainer = make_trainer(make_model(), tiny_tokenizer, tmp_path, step_baseline="position")
+    outputs, _ = outputs_of(tiny_tokenizer, [COMPLETIONS[0]] * 4, [0.0] * 4)
+    assert trainer._compute_advantages([rows(1)[0]] * 4, outputs).abs().max() == 0
+    assert trainer._metrics["train"]["step_credit/completions"] == [0.0]
+
+
 def test_tool_tokens_get_no_credit_and_their_plans_are_not_read(make_model, tiny_tokenizer, tmp_path):
     trainer = make_trainer(make_model(), tiny_tokenizer, tmp_path)
     tool = plan_text([PICK, PICK, PICK])
@@ -227,6 +270,12 @@ def not_finite(rollouts):
     return [[float("inf")] * len(rollout.steps) for rollout in rollouts]
 
 
+def gives_up(rollouts):
+    for rollout in rollouts:
+        rollout.failure = "ground_truth"
+    return [None for _ in rollouts]
+
+
 def too_few(rollouts):
     return [[1.0] for _ in rollouts]
 
@@ -248,6 +297,14 @@ def test_a_signal_of_the_users_own(make_model, tiny_tokenizer, tmp_path):
         )
         with pytest.raises(ValueError, match=message):
             trainer._compute_advantages([data[0]] * 4, outputs)
+
+
+def test_a_signal_that_cannot_score_says_so(make_model, tiny_tokenizer, tmp_path):
+    kind = "tests.test_trainer_options.gives_up"
+    trainer = make_trainer(make_model(), tiny_tokenizer, tmp_path, step_reward_kind=kind)
+    outputs, _ = outputs_of(tiny_tokenizer, COMPLETIONS[:4], [0.0] * 4)
+    assert trainer._compute_advantages([rows(1)[0]] * 4, outputs).abs().max() == 0
+    assert trainer._metrics["train"]["step_credit/failed/ground_truth"] == [0.75]
 
 
 def test_return_without_any_reward_is_counted(make_model, tiny_tokenizer, tmp_path):

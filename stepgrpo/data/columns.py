@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from stepgrpo.signal.rule import find_ground_truth
+from stepgrpo.segment.plan import PlanStep
+from stepgrpo.signal.rule import can_compare, find_ground_truth
 
-_ROWS_READ = 16
+_ROWS_READ = 256
 
 
-def check_ground_truth(dataset: Any, fields: Sequence[str], name: str) -> None:
+def check_ground_truth(dataset: Any, fields: Sequence[str], name: str, key: str = "action_id") -> None:
     """Looks for a readable ground-truth plan in the first rows of a data set.
 
     Args:
         dataset: a data set, a dict of data sets, or None.
         fields: the columns a ground truth may be in, the first that has a value counts.
         name: what to call the data set in the error.
+        key: what the steps will be compared by, "action_id" or "action_name".
 
     Raises:
         ValueError: if there is no such column, or none of the first rows has a ground truth that can be read. Names
@@ -26,8 +28,8 @@ def check_ground_truth(dataset: Any, fields: Sequence[str], name: str) -> None:
     if dataset is None:
         return
     if isinstance(dataset, Mapping):
-        for key, part in dataset.items():
-            check_ground_truth(part, fields, f"{name}[{key!r}]")
+        for part_name, part in dataset.items():
+            check_ground_truth(part, fields, f"{name}[{part_name!r}]", key)
         return
     rows: Iterable[Mapping[str, Any]] = list(islice(iter(dataset), _ROWS_READ))
     columns = getattr(dataset, "column_names", None) or sorted({column for row in rows for column in row})
@@ -39,8 +41,9 @@ def check_ground_truth(dataset: Any, fields: Sequence[str], name: str) -> None:
     problems = []
     for row in rows:
         try:
-            find_ground_truth(row, fields)
-            return
+            if can_compare([PlanStep(0, "any")], find_ground_truth(row, fields), key):
+                return
+            raise ValueError(f"its steps have no {key}, which step_match_key compares")
         except ValueError as error:
             problems.append(str(error))
     if problems:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from stepgrpo.rollout import Rollout
+from stepgrpo.rollout import FAILURES, Rollout
 
 Scores = list[float | None]
 Signal = Callable[[list[Rollout]], list[Scores]]
@@ -24,14 +24,20 @@ def score_rollouts(signal: Signal, rollouts: list[Rollout]) -> list[Scores]:
     """
     scorable = [i for i, rollout in enumerate(rollouts) if rollout.failure is None]
     scores: list[Scores] = [[] for _ in rollouts]
-    if not scorable:
-        return scores
-    returned = signal([rollouts[i] for i in scorable])
+    # Called on every process, also with nothing to score: a signal may talk to the other processes.
+    returned = list(signal([rollouts[i] for i in scorable]))
     name = getattr(signal, "__name__", type(signal).__name__)
     if len(returned) != len(scorable):
         raise ValueError(f"The step signal {name} returned scores for {len(returned)} of {len(scorable)} completions.")
     for i, row in zip(scorable, returned, strict=True):
-        values: Scores = [None if score is None else float(score) for score in row]
+        if rollouts[i].failure is not None:
+            if rollouts[i].failure not in FAILURES:
+                raise ValueError(
+                    f"The step signal {name} set the failure {rollouts[i].failure!r}. Choose one of: {', '.join(FAILURES)}."
+                )
+            scores[i] = [None] * len(rollouts[i].steps)
+            continue
+        values: Scores = [None if score is None else float(score) for score in row or [None] * len(rollouts[i].steps)]
         if len(values) != len(rollouts[i].steps):
             raise ValueError(
                 f"The step signal {name} returned {len(values)} scores for the {len(rollouts[i].steps)} steps of the "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +68,8 @@ def _comparable(step: StepLike) -> tuple[int | None, str | None]:
     if isinstance(step, PlanStep):
         action_id, name = step.action_id, step.action_name
     else:
-        action_id, name = step.get("action_id"), step.get("action_name")
-    return action_id, None if name is None else fold_name(name)
+        action_id, name = _as_int(step.get("action_id")), step.get("action_name")
+    return action_id, None if name is None else fold_name(str(name))
 
 
 def _longest_common_subsequence(n: int, m: int, same) -> set[int]:
@@ -129,10 +130,8 @@ def read_ground_truth(value: Any) -> list[PlanStep]:
 
 
 def _literal(text: str) -> Any:
-    try:
+    with suppress(ValueError, RecursionError):
         return json.loads(text)
-    except ValueError:
-        pass
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -152,26 +151,35 @@ def _read_step(step: Any) -> PlanStep:
         action_id, name = None, step
     else:
         action_id, name = step, None
-    if isinstance(action_id, str) and action_id.strip().lstrip("+-").isdecimal():
-        action_id = int(action_id)
-    if isinstance(action_id, float) and action_id.is_integer():
-        action_id = int(action_id)
+    action_id = _as_int(action_id)
     id_ok = action_id is None or (isinstance(action_id, int) and not isinstance(action_id, bool))
     if not id_ok or not (name is None or isinstance(name, str)) or (action_id is None and name is None):
         raise ValueError(f"not a step: {step!r:.80}")
     return PlanStep(action_id, name)
 
 
+def _as_int(value: Any) -> Any:
+    """An id as an int where it is one in another form ("35", 35.0, a NumPy integer), else unchanged."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, str) and len(value) < 20 and value.strip().lstrip("+-").isdecimal():
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
 def find_ground_truth(row: Mapping[str, Any], fields: Sequence[str]) -> list[PlanStep]:
-    """The ground truth of a row: the first of the fields that is there and not None.
+    """The ground truth of a row: the first of the fields that is there and not None or empty.
 
     Raises:
         ValueError: if no field is there or the one found cannot be read. The message names the field.
     """
     for name in fields:
-        if row.get(name) is not None:
+        value = row.get(name)
+        if value is not None and not (isinstance(value, (list, tuple, str)) and not value):
             try:
-                return read_ground_truth(row[name])
+                return read_ground_truth(value)
             except ValueError as error:
                 raise ValueError(f"column {name!r}: {error}") from None
     raise ValueError(f"none of the columns {', '.join(fields)} has a value")
@@ -200,8 +208,19 @@ class RuleSignal:
         except ValueError as error:
             rollout.failure, rollout.reason = "ground_truth", str(error)
             return [None] * len(rollout.steps)
+        if not can_compare(rollout.steps, ground_truth, self.key):
+            rollout.failure = "ground_truth"
+            rollout.reason = f"step_match_key={self.key!r} finds nothing to compare in the plan and its ground truth"
+            return [None] * len(rollout.steps)
         verdicts = match_steps(rollout.steps, ground_truth, self.mode, self.key)
         return [None if verdict is None else 2.0 * verdict - 1.0 for verdict in verdicts]
+
+
+def can_compare(pred: Sequence[PlanStep], gt: Sequence[PlanStep], key: str) -> bool:
+    """Whether both plans have ids, or both have names, that the key compares. If not, no step is right or wrong."""
+    names = any(step.action_name is not None for step in pred) and any(step.action_name is not None for step in gt)
+    ids = any(step.action_id is not None for step in pred) and any(step.action_id is not None for step in gt)
+    return names or (ids and key == "action_id")
 
 
 def ground_truth_fields(field: str | None) -> tuple[str, ...]:
