@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ def batch_statistics(
     failures = Counter(rollout.failure for rollout in rollouts)
     table = score_table([[torch.nan if s is None else s for s in row] for row in scores], advantages.shape[1])
     of_steps = advantages[~table.isnan()].double()
-    values = {
+    values: dict[str, Any] = {
         "completions": len(rollouts),
         "credited_completions": (step_term != 0).any(dim=1).sum(),
         **{failure: failures[failure] for failure in FAILURES},
