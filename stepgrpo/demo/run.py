@@ -141,6 +141,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="stepgrpo demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("demo_output"), help="directory for what it writes")
     parser.add_argument("--fast", action="store_true", help="a look at every part in under two minutes; learns little")
+    parser.add_argument(
+        "--rate", type=float, help="how often a demonstrated step is wrong; 0 shows if the task is known"
+    )
+    parser.add_argument("--updates", type=int, help="weight updates of each of the two trainers")
     parser.add_argument("--seed", type=int, default=0, help="of the data, the weights and the sampling")
     args = parser.parse_args(argv)
 
@@ -152,9 +156,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    results = run_demo(replace(FAST if args.fast else Settings(), seed=args.seed), args.out)
-    settings = results["settings"]
-    print(f"\nOn {settings['test_prompts']} held-out prompts (sampled: {settings['samples']} completions of each):\n")
+    settings = replace(FAST if args.fast else Settings(), seed=args.seed)
+    if args.rate is not None:
+        settings = replace(settings, rate=args.rate)
+    if args.updates is not None:
+        settings = replace(settings, rollouts=replace(settings.rollouts, updates=args.updates))
+    results = run_demo(settings, args.out)
+    print(f"\nOn {settings.test_prompts} held-out prompts (sampled: {settings.samples} completions of each):\n")
     print(format_table(results["rows"]))
     if args.fast:
         print("\n--fast only shows that every part works: its supervised start is too short to make a planner.")
