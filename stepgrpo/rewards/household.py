@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepgrpo.data.household.world import simulate
+from stepgrpo.rewards.text import completion_text
 from stepgrpo.segment.plan import parse_plan
 
 
@@ -35,19 +36,10 @@ def _shares_met(completions: Sequence[Any], scene: Sequence[str]) -> list[float]
     """For each completion the share of goal conditions that hold after its plan."""
     shares = []
     for completion, setting in zip(completions, scene, strict=True):
-        plan = parse_plan(_text(completion))
+        plan = parse_plan(completion_text(completion))
         if plan is None:
             shares.append(0.0)
             continue
         outcome = simulate(setting, plan)
         shares.append(outcome.conditions_met / outcome.conditions_total)
     return shares
-
-
-def _text(completion: Any) -> str:
-    if isinstance(completion, str):
-        return completion
-    content = completion[-1]["content"]
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text", "") for part in content if isinstance(part, dict))
