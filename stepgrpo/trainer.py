@@ -99,8 +99,8 @@ class StepGRPOTrainer(GRPOTrainer):
 
         Args:
             inputs: this process's B rows, in groups of `num_generations` over all processes.
-            outputs: `advantages` (B,), `completion_ids` (B, T), `completion_mask` (B, T) and, with tools, `tool_mask`
-                (B, T), as TRL's `_generate_and_score_completions` returns them.
+            outputs: `advantages` (B,), `completion_ids` (B, T), `completion_mask` (B, T), perhaps `prompt_ids` (B, P) and,
+                with tools, `tool_mask` (B, T), as TRL's `_generate_and_score_completions` returns them.
 
         Returns:
             (B, T) float32. Exactly `A^E` on every token that belongs to no step.
