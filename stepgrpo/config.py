@@ -11,11 +11,11 @@ from typing import Any
 from trl import GRPOConfig
 
 from stepgrpo.credit import BASELINES, SCALES
+from stepgrpo.segment.align import FIELDS
 from stepgrpo.signal.rule import MATCH_KEYS, MATCH_MODES
 
 REWARD_KINDS = ("rule", "return")
 SEGMENTS = ("plan",)
-FIELDS = ("action_id", "action_name", "step")
 # Loss types whose objective is a sum over tokens of (ratio of the token) x (advantage of the token).
 TOKEN_LEVEL_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo")
 

@@ -137,10 +137,13 @@ def step_advantages(
     return result
 
 
-def score_table(rows: Sequence[Sequence[float]], width: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """(B, width) table of rows of different lengths, filled up with NaN, or with 0 if the dtype is an integer's."""
+def score_table(rows: Sequence[Sequence[float | None]], width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(B, width) table of rows of different lengths, None and what is missing NaN, or 0 if the dtype is an integer's."""
     padding = torch.nan if dtype.is_floating_point else 0
-    return torch.tensor([[*row, *[padding] * (width - len(row))] for row in rows], dtype=dtype).view(len(rows), width)
+    filled = [
+        [*(padding if value is None else value for value in row), *[padding] * (width - len(row))] for row in rows
+    ]
+    return torch.tensor(filled, dtype=dtype).view(len(rows), width)
 
 
 def prefix_states(step_keys: Sequence[str]) -> list[int]:

@@ -53,7 +53,7 @@ def batch_statistics(
         A 1-D float32 tensor, whose sum over processes `StepMonitor` reads. All tensors are on the CPU.
     """
     failures = Counter(rollout.failure for rollout in rollouts)
-    table = score_table([[torch.nan if s is None else s for s in row] for row in scores], advantages.shape[1])
+    table = score_table(scores, advantages.shape[1])
     of_steps = advantages[~table.isnan()].double()
     values: dict[str, Any] = {
         "completions": len(rollouts),

@@ -139,7 +139,7 @@ class StepGRPOTrainer(GRPOTrainer):
         """(B, K) A^S of this process's steps; the baselines are computed over the steps of all processes."""
         args, accelerator = self.args, self.accelerator
         width = max([1, *map(len, scores)])
-        local, states = score_table([[torch.nan if s is None else s for s in row] for row in scores], width), None
+        local, states = score_table(scores, width), None
         start = 0
         if args.step_baseline != "none":
             keys = [prefix_states(step_keys(rollout.steps)) for rollout in rollouts]

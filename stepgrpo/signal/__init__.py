@@ -1,8 +1,8 @@
 """How good each step is: a signal returns one score per step and nothing else.
 
 A signal is called with the rollouts of a batch that have steps, and returns for each rollout one finite number per
-step, or None for a step without a verdict. A built-in signal that cannot score a rollout sets its `failure` and
-returns no verdicts.
+step, or None for a step without a verdict. A signal that cannot score a rollout sets its `failure` to one of
+`FAILURES`, and what it returns for that rollout does not count.
 """
 
 from __future__ import annotations
