@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--eval-n", type=int, default=24, help="held-out instructions")
     parser.add_argument("--sft-steps", type=int, help="instead of the config's")
     parser.add_argument("--rl-steps", type=int, help="instead of the config's")
+    parser.add_argument("--rl-options", default="", help="more options for both kinds of GRPO, as one string")
+    parser.add_argument("--compare", action="store_true", help="also train plain GRPO from the same warm start")
     args = parser.parse_args(argv)
     if not args.alfred or not Path(args.alfred).exists():
         print(WHERE, file=sys.stderr)
@@ -40,7 +44,11 @@ def main(argv: list[str] | None = None) -> int:
 
     data = f"alfred-names:{args.alfred}"
     sft = _arguments("alfred_smollm2_lora_sft.yaml", data, args.out / "sft", args.sft_steps)
-    rl = _arguments("alfred_smollm2_lora.yaml", data, args.out / "step_grpo", args.rl_steps)
+    more = shlex.split(args.rl_options)
+    rl = _arguments("alfred_smollm2_lora.yaml", data, args.out / "step_grpo", args.rl_steps, more)
+    plain = _arguments(
+        "alfred_smollm2_lora.yaml", data, args.out / "grpo", args.rl_steps, [*more, "--step_advantage_w", "0"]
+    )
     rows, report = read_rows(data, "dev", args.eval_n, max_plan_steps=sft[0].max_plan_steps)
     print(f"Held out: {report}", flush=True)
 
@@ -69,10 +77,12 @@ def main(argv: list[str] | None = None) -> int:
     model = train_sft(*sft, model=model).model
     lap("warm start")
     judge("warm start", model)
-    rl[2].model_name_or_path = str(args.out / "sft")
-    model = train_step_grpo(*rl, model=model).model
-    lap("step-level GRPO")
-    judge("step-level GRPO", model)
+    del model
+    for label, arguments in {"step-level GRPO": rl, **({"GRPO": plain} if args.compare else {})}.items():
+        arguments[2].model_name_or_path = str(args.out / "sft")
+        model = train_step_grpo(*arguments).model
+        lap(label)
+        judge(label, model)
 
     results = {"rows": len(rows), "data": str(report), "table": table, "seconds": seconds}
     results["examples"] = {label: items[:3] for label, items in completions.items()}
@@ -80,11 +90,13 @@ def main(argv: list[str] | None = None) -> int:
     print(
         f"\nOn {len(rows)} held-out instructions, one greedy and one sampled plan each:\n\n{format_metrics(table)}\n"
     )
-    print(f"{sum(seconds.values()):.0f} s in all. In {args.out}: metrics.json, sft/, step_grpo/ (LoRA adapters)")
+    print(f"{sum(seconds.values()):.0f} s in all. In {args.out}: metrics.json, the LoRA adapters")
     return 0
 
 
-def _arguments(config: str, data: str, out: Path, steps: int | None) -> tuple[Any, Any, Any]:
+def _arguments(
+    config: str, data: str, out: Path, steps: int | None, options: Sequence[str] = ()
+) -> tuple[Any, Any, Any]:
     from trl import ModelConfig, SFTConfig, TrlParser
 
     from stepgrpo import StepGRPOConfig
@@ -94,7 +106,7 @@ def _arguments(config: str, data: str, out: Path, steps: int | None) -> tuple[An
     given = ["--config", str(CONFIGS / config), "--data", data, "--output_dir", str(out)]
     if steps is not None:
         given += ["--max_steps", str(steps)]
-    return TrlParser((RecipeArguments, kind, ModelConfig)).parse_args_and_config(given)
+    return TrlParser((RecipeArguments, kind, ModelConfig)).parse_args_and_config([*given, *options])
 
 
 if __name__ == "__main__":
