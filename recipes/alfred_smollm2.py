@@ -100,7 +100,7 @@ def _arguments(
     from trl import ModelConfig, SFTConfig, TrlParser
 
     from stepgrpo import StepGRPOConfig
-    from stepgrpo.training import RecipeArguments
+    from stepgrpo.recipe import RecipeArguments
 
     kind = SFTConfig if "sft" in config else StepGRPOConfig
     given = ["--config", str(CONFIGS / config), "--data", data, "--output_dir", str(out)]

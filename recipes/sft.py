@@ -5,7 +5,8 @@ accelerate launch [--config_file accelerate_configs/X.yaml] recipes/sft.py --con
 
 from trl import ModelConfig, SFTConfig, TrlParser
 
-from stepgrpo.training import RecipeArguments, train_sft
+from stepgrpo.recipe import RecipeArguments
+from stepgrpo.training import train_sft
 
 if __name__ == "__main__":
     train_sft(*TrlParser((RecipeArguments, SFTConfig, ModelConfig)).parse_args_and_config())

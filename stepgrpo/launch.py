@@ -43,7 +43,8 @@ def run(recipe: str, argv: Sequence[str]) -> None:
     from trl import ModelConfig, SFTConfig, TrlParser
 
     from stepgrpo.config import StepGRPOConfig
-    from stepgrpo.training import RecipeArguments, train_sft, train_step_grpo
+    from stepgrpo.recipe import RecipeArguments
+    from stepgrpo.training import train_sft, train_step_grpo
 
     config: Any = {"step_grpo": StepGRPOConfig, "sft": SFTConfig}[recipe]
     train: Any = {"step_grpo": train_step_grpo, "sft": train_sft}[recipe]

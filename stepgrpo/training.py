@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import Any
 
 from datasets import Dataset
@@ -13,54 +12,11 @@ from stepgrpo.config import StepGRPOConfig
 from stepgrpo.data.answers import with_completions
 from stepgrpo.data.sources import ALFRED_NAMES, HOUSEHOLD, read_rows
 from stepgrpo.modeling import load_model, load_tokenizer, needs_own_loading
+from stepgrpo.recipe import RecipeArguments
 from stepgrpo.rewards.registry import load_rewards
 from stepgrpo.trainer import StepGRPOTrainer
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class RecipeArguments:
-    """
-    Arguments of the training recipes, besides those of the trainer and the model.
-
-    Parameters:
-        data (`str`, *optional*, defaults to `"household"`):
-            `household`; `alfred:PATH`; `alfred-names:PATH`, whose prompts are four times as short and ask for names without
-            ids; or the path of a JSON-lines file whose rows have a `prompt`.
-        train_split (`str`, *optional*, defaults to `"train"`):
-            Split to train on.
-        train_n (`int`, *optional*):
-            How many rows of it; all where it is not set (256 of the household).
-        max_plan_steps (`int`, *optional*):
-            Leaves out training rows whose ground truth is longer, and says how many.
-        eval_data (`str`, *optional*):
-            As `data`, for evaluation; the same where it is not set.
-        eval_split (`str`, *optional*, defaults to `"dev"`):
-            Split to evaluate on.
-        eval_n (`int`, *optional*, defaults to `64`):
-            How many rows of it. Used only with an `eval_strategy`.
-        rows_seed (`int`, *optional*, defaults to `0`):
-            Seed of the household's rows and of the drawing of rows.
-        gguf_file (`str`, *optional*):
-            Name of a GGUF file in the directory of the model.
-        reward_funcs (`list[str]`, *optional*):
-            Reward functions: `household`, `household_progress`, `exact_match`, `lcs`, or dotted paths. Where it is not set:
-            `household` for the household, else `exact_match`. Not used for supervised training.
-    """
-
-    data: str = field(default=HOUSEHOLD, metadata={"help": "household, alfred:PATH, alfred-names:PATH or FILE.jsonl"})
-    train_split: str = field(default="train", metadata={"help": "Split to train on."})
-    train_n: int | None = field(default=None, metadata={"help": "How many rows to train on."})
-    max_plan_steps: int | None = field(default=None, metadata={"help": "Leave out training rows with longer plans."})
-    eval_data: str | None = field(default=None, metadata={"help": "As data, for evaluation; the same if unset."})
-    eval_split: str = field(default="dev", metadata={"help": "Split to evaluate on."})
-    eval_n: int = field(default=64, metadata={"help": "How many rows to evaluate on, given an eval_strategy."})
-    rows_seed: int = field(default=0, metadata={"help": "Seed of the rows that are drawn."})
-    gguf_file: str | None = field(default=None, metadata={"help": "Name of a GGUF file in the model's directory."})
-    reward_funcs: list[str] | None = field(
-        default=None, metadata={"help": "household, household_progress, exact_match, lcs, or dotted paths."}
-    )
 
 
 def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig, model: Any = None) -> SFTTrainer:

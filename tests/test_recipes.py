@@ -13,9 +13,10 @@ from trl import ModelConfig, SFTConfig, TrlParser
 from stepgrpo import StepGRPOConfig
 from stepgrpo.evaluation import main
 from stepgrpo.modeling import load_model
+from stepgrpo.recipe import RecipeArguments
 from stepgrpo.rewards.plan import lcs_reward
 from stepgrpo.rewards.registry import load_rewards
-from stepgrpo.training import RecipeArguments, train_sft, train_step_grpo
+from stepgrpo.training import train_sft, train_step_grpo
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = [
