@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,8 +51,13 @@ def generate_ids(
     num_samples: int = 1,
     batch_size: int = 64,
     seed: int = 0,
+    on_batch: Callable[[list[int], list[list[int]]], object] | None = None,
 ) -> list[list[list[int]]]:
-    """As `generate_plans`, but token ids up to the end token, which is there unless the completion was cut off."""
+    """As `generate_plans`, but token ids up to the end token, which is there unless the completion was cut off.
+
+    Args:
+        on_batch: called after each batch with the numbers of the prompts in it and the completion of each.
+    """
     end_ids = end_token_ids(model, tokenizer)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(end_ids, default=0)
     options: dict[str, Any] = {"do_sample": False}
@@ -82,8 +87,11 @@ def generate_ids(
                 chosen = order[start : start + batch_size]
                 input_ids, mask = _pad_left([encoded[i] for i in chosen], pad_id, device)
                 written = model.generate(input_ids=input_ids, attention_mask=mask, generation_config=config)
-                for i, row in zip(chosen, written[:, input_ids.size(1) :].tolist(), strict=True):
-                    result[i].append(_until_end(row, end_ids))
+                ended = [_until_end(row, end_ids) for row in written[:, input_ids.size(1) :].tolist()]
+                for i, ids in zip(chosen, ended, strict=True):
+                    result[i].append(ids)
+                if on_batch is not None:
+                    on_batch(chosen, ended)
     finally:
         model.train(training)
     return [group * (num_samples // copies) for group in result]
