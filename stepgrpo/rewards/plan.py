@@ -8,11 +8,14 @@ from typing import Any
 
 from stepgrpo.rewards.text import completion_text
 from stepgrpo.segment.plan import PlanStep, parse_plan
-from stepgrpo.signal.rule import GROUND_TRUTH_FIELDS, find_ground_truth, match_steps
+from stepgrpo.signal.rule import GROUND_TRUTH_FIELDS, find_ground_truth, ground_truth_fields, match_steps
 
 logger = logging.getLogger(__name__)
 
+PLAN_KEY = "executable_plan"
+
 Compare = Callable[[Sequence[PlanStep], Sequence[PlanStep]], float]
+Reward = Callable[..., list[float | None]]
 
 
 def exact_match_reward(completions: Sequence[Any], **kwargs: Any) -> list[float | None]:
@@ -28,7 +31,7 @@ def exact_match_reward(completions: Sequence[Any], **kwargs: Any) -> list[float 
         One value per completion; None where the row has no ground truth that can be read, which is logged as
         `plan_reward/no_ground_truth` (a share).
     """
-    return _rewards(completions, kwargs, is_exact)
+    return _rewards(completions, kwargs, lambda steps, truth: 2.0 * is_exact(steps, truth) - 1.0, -1.0)
 
 
 def lcs_reward(completions: Sequence[Any], **kwargs: Any) -> list[float | None]:
@@ -36,7 +39,47 @@ def lcs_reward(completions: Sequence[Any], **kwargs: Any) -> list[float | None]:
 
     Takes and returns what `exact_match_reward` does.
     """
-    return _rewards(completions, kwargs, step_accuracy)
+    return _rewards(completions, kwargs, lambda steps, truth: 2.0 * step_accuracy(steps, truth) - 1.0, -1.0)
+
+
+def prefix_reward(completions: Sequence[Any], **kwargs: Any) -> list[float | None]:
+    """The `prefix_progress` of the plan, c(c + 1) / (L(L + 1)), in [0, 1]; 0 where there is no plan.
+
+    The multi-step reward of "Reinforced Reasoning for Embodied Planning" (REBP, arXiv 2505.22050). Its code compares names
+    in lower case; here steps are compared by id, and by name where an id is missing. Its code also takes 0.25 off where
+    L = 1 and the plan has more steps; here nothing is taken off for steps after the ground truth's last.
+
+    Takes and returns what `exact_match_reward` does.
+    """
+    return _rewards(completions, kwargs, prefix_progress, 0.0)
+
+
+def plan_reward(
+    compare: Compare,
+    gt_field: str | None = None,
+    plan_key: str = PLAN_KEY,
+    without_plan: float = 0.0,
+    name: str = "plan_reward",
+) -> Reward:
+    """Makes a reward function for a data set with another ground-truth column, plan key or comparison.
+
+    Args:
+        compare: the reward of a plan, from its steps and the ground truth's, such as `prefix_progress`.
+        gt_field: the column that is read first; then `gt_action_close`, then `ground_truth`.
+        plan_key: key of the list of steps in the completion.
+        without_plan: the reward where there is no plan.
+        name: what TRL logs it under.
+
+    Returns:
+        A function that takes and returns what `exact_match_reward` does.
+    """
+    fields = ground_truth_fields(gt_field)
+
+    def reward(completions: Sequence[Any], **kwargs: Any) -> list[float | None]:
+        return _rewards(completions, kwargs, compare, without_plan, fields, plan_key)
+
+    reward.__name__ = reward.__qualname__ = name
+    return reward
 
 
 def is_exact(steps: Sequence[PlanStep], truth: Sequence[PlanStep]) -> float:
@@ -51,19 +94,52 @@ def step_accuracy(steps: Sequence[PlanStep], truth: Sequence[PlanStep]) -> float
     return sum(value or 0.0 for value in match_steps(steps, truth, "lcs")) / max(len(steps), len(truth))
 
 
-def _rewards(completions: Sequence[Any], kwargs: dict[str, Any], compare: Compare) -> list[float | None]:
-    columns = {name: kwargs[name] for name in GROUND_TRUTH_FIELDS if kwargs.get(name) is not None}
+def lcs_share(steps: Sequence[PlanStep], truth: Sequence[PlanStep]) -> float:
+    """Length of the longest common subsequence over the ground truth's length; 1.0 for an empty ground truth.
+
+    Unlike in `step_accuracy`, steps too many cost nothing.
+    """
+    return sum(value or 0.0 for value in match_steps(steps, truth, "lcs")) / len(truth) if truth else 1.0
+
+
+def leading_right_steps(steps: Sequence[PlanStep], truth: Sequence[PlanStep]) -> int:
+    """How many steps the plan gets right, in their places, before its first wrong one."""
+    return int(sum(value or 0.0 for value in match_steps(steps, truth, "prefix")))
+
+
+def prefix_share(steps: Sequence[PlanStep], truth: Sequence[PlanStep]) -> float:
+    """c / L: c of `leading_right_steps`, L the ground truth's length; 1.0 for an empty ground truth."""
+    return leading_right_steps(steps, truth) / len(truth) if truth else 1.0
+
+
+def prefix_progress(steps: Sequence[PlanStep], truth: Sequence[PlanStep]) -> float:
+    """c(c + 1) / (L(L + 1)) of REBP (arXiv 2505.22050), c and L as in `prefix_share`: a later right step adds more."""
+    if not truth:
+        return 1.0
+    right, length = leading_right_steps(steps, truth), len(truth)
+    return right * (right + 1) / (length * (length + 1))
+
+
+def _rewards(
+    completions: Sequence[Any],
+    kwargs: dict[str, Any],
+    compare: Compare,
+    without_plan: float,
+    fields: Sequence[str] = GROUND_TRUTH_FIELDS,
+    plan_key: str = PLAN_KEY,
+) -> list[float | None]:
+    columns = {name: kwargs[name] for name in fields if kwargs.get(name) is not None}
     rewards: list[float | None] = []
     problems: list[str] = []
     for i, completion in enumerate(completions):
         try:
-            truth = find_ground_truth({name: column[i] for name, column in columns.items()}, GROUND_TRUTH_FIELDS)
+            truth = find_ground_truth({name: column[i] for name, column in columns.items()}, fields)
         except ValueError as error:
             problems.append(str(error))
             rewards.append(None)
             continue
-        steps = parse_plan(completion_text(completion))
-        rewards.append(-1.0 if steps is None else 2.0 * compare(steps, truth) - 1.0)
+        steps = parse_plan(completion_text(completion), plan_key)
+        rewards.append(without_plan if steps is None else compare(steps, truth))
     if problems:
         logger.warning(
             "No reward for %d of %d completions; the first: %s", len(problems), len(completions), problems[0]

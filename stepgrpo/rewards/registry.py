@@ -11,6 +11,9 @@ _HOME = {
     "household_progress": "stepgrpo.rewards.household:household_progress_reward",
     "exact_match": "stepgrpo.rewards.plan:exact_match_reward",
     "lcs": "stepgrpo.rewards.plan:lcs_reward",
+    "prefix": "stepgrpo.rewards.plan:prefix_reward",
+    "key_steps": "stepgrpo.rewards.key_steps:key_steps_reward",
+    "plan_format": "stepgrpo.rewards.format:plan_format_reward",
 }
 
 
