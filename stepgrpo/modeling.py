@@ -1,4 +1,4 @@
-"""Loads causal language models and their tokenizers: full models, LoRA adapters and GGUF files."""
+"""Loads language and vision-language models with their tokenizers and processors: full models, LoRA adapters, GGUF files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,76 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 # Names under which a tokenizer is saved that is all in its tokenizer.json and belongs to no model family.
 _GENERIC_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _ADAPTER = "adapter_config.json"
+# A processor is saved with one of these beside its tokenizer.
+_PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+# Where to look for a model on the hub, and how.
+_HUB_OPTIONS = ("revision", "token", "trust_remote_code", "cache_dir", "local_files_only")
 
 SMOLLM2 = "smollm2"
+
+
+def load_processing_class(path: str | os.PathLike[str], gguf_file: str | None = None, **kwargs: Any) -> Any:
+    """Loads what turns text, and pictures, into a model's inputs.
+
+    Args:
+        path: as for `load_model`.
+        gguf_file: as for `load_tokenizer`.
+        kwargs: for `from_pretrained`, such as `padding_side`.
+
+    Returns:
+        The processor of a vision-language model, the tokenizer of any other; see `load_processor` and `load_tokenizer`.
+
+    Raises:
+        ValueError: a vision-language model without a saved processor.
+    """
+    options = {name: kwargs[name] for name in _HUB_OPTIONS if name in kwargs}
+    if is_vision_language(path, gguf_file, **options):
+        return load_processor(path, **kwargs)
+    return load_tokenizer(path, gguf_file, **kwargs)
+
+
+def load_processor(path: str | os.PathLike[str], **kwargs: Any) -> Any:
+    """Loads the processor of a vision-language model: its tokenizer and its picture settings.
+
+    Args:
+        path: a directory of a model or of an adapter (the base's processor, where none is saved with it), or a hub id.
+        kwargs: for `from_pretrained`: the tokenizer's, such as `padding_side`, and the image processor's, such as `size` or
+            `max_pixels`.
+
+    Returns:
+        A processor whose tokenizer has a padding token (the end token where it had none).
+
+    Raises:
+        ValueError: if there is no processor.
+    """
+    if is_adapter(path) and not any((Path(path) / name).is_file() for name in _PROCESSOR_FILES):
+        path = _base_of(path)
+    processor = AutoProcessor.from_pretrained(os.fspath(path), **kwargs)
+    if isinstance(processor, PreTrainedTokenizerBase):
+        raise ValueError(
+            f"{os.fspath(path)!r} is a vision-language model without a processor: neither {' nor '.join(_PROCESSOR_FILES)} "
+            "is there. Save one with the model: processor.save_pretrained(directory)."
+        )
+    if _saved_tokenizer_class(Path(path)) in _GENERIC_TOKENIZERS:
+        processor.tokenizer = PreTrainedTokenizerFast.from_pretrained(os.fspath(path), **kwargs)
+    if processor.tokenizer.pad_token_id is None:
+        processor.tokenizer.pad_token = processor.tokenizer.eos_token
+    return processor
 
 
 def load_tokenizer(path: str | os.PathLike[str], gguf_file: str | None = None, **kwargs: Any) -> Any:
@@ -52,7 +115,7 @@ def load_model(
     trainable: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Loads a causal language model.
+    """Loads a causal language model, or a vision-language model where the saved one is one.
 
     Args:
         path: a directory of a full model, of a LoRA adapter, or of a GGUF file; a hub id; or `smollm2`, see `smollm2_gguf`.
@@ -68,13 +131,14 @@ def load_model(
     if is_adapter(path):
         from peft import PeftModel
 
-        base = json.loads((Path(path) / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
-        model = load_model(base, gguf_file, dtype, **kwargs)
+        model = load_model(_base_of(path), gguf_file, dtype, **kwargs)
         return PeftModel.from_pretrained(model, os.fspath(path), is_trainable=trainable)
     name = os.fspath(path)
     path, gguf_file = _located(path, gguf_file)
     if gguf_file is None:
-        return AutoModelForCausalLM.from_pretrained(os.fspath(path), dtype=dtype, **kwargs)
+        options = {name: kwargs[name] for name in _HUB_OPTIONS if name in kwargs}
+        kind = AutoModelForImageTextToText if is_vision_language(path, **options) else AutoModelForCausalLM
+        return kind.from_pretrained(os.fspath(path), dtype=dtype, **kwargs)
     dtype = torch.float32 if dtype == "auto" else dtype
     kwargs = {**_dense(), **kwargs}
     model = AutoModelForCausalLM.from_pretrained(os.fspath(path), gguf_file=gguf_file, dtype=dtype, **kwargs)
@@ -88,10 +152,29 @@ def is_adapter(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / _ADAPTER).is_file()
 
 
+def is_vision_language(path: str | os.PathLike[str], gguf_file: str | None = None, **kwargs: Any) -> bool:
+    """Whether a model reads pictures as well as text, by its config; for an adapter, by its base's.
+
+    Args:
+        path, gguf_file: as for `load_model`. A model of a GGUF file reads text only.
+        kwargs: for `AutoConfig.from_pretrained`, such as `revision`.
+    """
+    if is_adapter(path):
+        return is_vision_language(_base_of(path), gguf_file, **kwargs)
+    path, gguf_file = _located(path, gguf_file)
+    if gguf_file is not None:
+        return False
+    return type(AutoConfig.from_pretrained(os.fspath(path), **kwargs)) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+
 def needs_own_loading(path: str | os.PathLike[str], gguf_file: str | None = None) -> bool:
     """Whether a trainer that loads models and tokenizers by `Auto` classes would fail on this one, or load it wrongly."""
     gguf = _located(path, gguf_file)[1]
     return gguf is not None or is_adapter(path) or _saved_tokenizer_class(Path(path)) in _GENERIC_TOKENIZERS
+
+
+def _base_of(adapter: str | os.PathLike[str]) -> str:
+    return json.loads((Path(adapter) / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
 
 
 def _dense() -> dict[str, Any]:
