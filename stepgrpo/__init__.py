@@ -10,6 +10,7 @@ from stepgrpo._version import __version__
 
 if TYPE_CHECKING:
     from stepgrpo.config import StepGRPOConfig
+    from stepgrpo.rewards.verify import VerifyReward
     from stepgrpo.rollout import Rollout
     from stepgrpo.segment.align import step_token_indices, token_spans
     from stepgrpo.segment.plan import PlanStep, parse_plan
@@ -21,6 +22,7 @@ _HOME = {
     "Rollout": "stepgrpo.rollout",
     "StepGRPOConfig": "stepgrpo.config",
     "StepGRPOTrainer": "stepgrpo.trainer",
+    "VerifyReward": "stepgrpo.rewards.verify",
     "match_steps": "stepgrpo.signal.rule",
     "parse_plan": "stepgrpo.segment.plan",
     "step_token_indices": "stepgrpo.segment.align",
@@ -32,6 +34,7 @@ __all__ = [
     "Rollout",
     "StepGRPOConfig",
     "StepGRPOTrainer",
+    "VerifyReward",
     "__version__",
     "match_steps",
     "parse_plan",

@@ -8,7 +8,45 @@ from stepgrpo.data.sources import HOUSEHOLD
 
 
 @dataclass
-class RecipeArguments:
+class VerifyArguments:
+    """
+    Arguments of the reward function `verify`; see [`VerifyReward`].
+
+    Parameters:
+        verify_model_path (`str`, *optional*):
+            Directory or hub id of the judge, a vision-language or text model. Needed where `reward_funcs` has `verify`.
+        verify_template (`str`, *optional*):
+            The question: a text with `${plan}` and perhaps `${instruction}` and columns of the data, or a file with one.
+        verify_yes, verify_no (`list[str]`, *optional*, default to `["yes"]` and `["no"]`):
+            Words that mean yes and no; all their spellings count.
+        verify_batch_size (`int`, *optional*, defaults to `8`):
+            Questions in one forward.
+        verify_no_plan (`float`, *optional*):
+            Reward in [-1, 1] of a completion without a plan. Where it is not set, the other reward functions decide.
+        verify_dtype (`str`, *optional*, defaults to `"auto"`):
+            Of the weights. `auto`: bfloat16 on a GPU, the saved one on the CPU.
+        verify_offload (`bool`, *optional*, defaults to `False`):
+            Whether the judge waits on the CPU while nobody scores. Not under ZeRO-3 and FSDP, which spread it.
+        verify_max_pixels (`int`, *optional*):
+            At most so many pixels a picture, for processors that have `max_pixels` (Qwen's).
+        verify_on_error (`str`, *optional*, defaults to `"raise"`):
+            `raise` or `skip` a batch that fails.
+    """
+
+    verify_model_path: str | None = field(default=None, metadata={"help": "The judge of the reward function verify."})
+    verify_template: str | None = field(default=None, metadata={"help": "Its question, a text with ${plan} or a file."})
+    verify_yes: list[str] = field(default_factory=lambda: ["yes"], metadata={"help": "Words that mean yes."})
+    verify_no: list[str] = field(default_factory=lambda: ["no"], metadata={"help": "Words that mean no."})
+    verify_batch_size: int = field(default=8, metadata={"help": "Questions in one forward."})
+    verify_no_plan: float | None = field(default=None, metadata={"help": "Reward of a completion without a plan."})
+    verify_dtype: str = field(default="auto", metadata={"help": "auto, bfloat16, float16 or float32."})
+    verify_offload: bool = field(default=False, metadata={"help": "The judge waits on the CPU between uses."})
+    verify_max_pixels: int | None = field(default=None, metadata={"help": "At most so many pixels a picture."})
+    verify_on_error: str = field(default="raise", metadata={"help": "raise or skip a batch that fails."})
+
+
+@dataclass
+class RecipeArguments(VerifyArguments):
     """
     Arguments of the training recipes, besides those of the trainer and the model.
 

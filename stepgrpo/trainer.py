@@ -66,6 +66,10 @@ class StepGRPOTrainer(GRPOTrainer):
         self._step_monitor = StepMonitor(judges_steps=args.step_reward_kind != "return")
         self._trajectory_rewards: Tensor | None = None
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *rest, **kwargs)
+        for reward_func in self.reward_funcs:
+            # A reward function that holds a frozen model of its own, such as `VerifyReward`.
+            if hasattr(reward_func, "prepare") and not isinstance(reward_func, torch.nn.Module):
+                reward_func.prepare(self.accelerator)
 
     @property
     def _mode(self) -> str:

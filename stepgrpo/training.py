@@ -48,7 +48,8 @@ def train_step_grpo(
     Raises:
         ValueError: if the data or a reward function cannot be read.
     """
-    rewards = load_rewards(recipe.reward_funcs or ["household" if recipe.data == HOUSEHOLD else "exact_match"])
+    names = recipe.reward_funcs or ["household" if recipe.data == HOUSEHOLD else "exact_match"]
+    rewards = load_rewards(names, recipe, args.step_plan_key)
     train, evaluation = _datasets(recipe, args, completions=False)
     given = _model(recipe, args, model_args, model)
     trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)

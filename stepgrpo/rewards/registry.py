@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
+logger = logging.getLogger(__name__)
+
+VERIFY = "verify"
 _HOME = {
     "household": "stepgrpo.rewards.household:household_reward",
     "household_progress": "stepgrpo.rewards.household:household_progress_reward",
@@ -17,16 +21,62 @@ _HOME = {
 }
 
 
-def load_rewards(names: Sequence[str]) -> list[Callable[..., Any]]:
+def load_rewards(
+    names: Sequence[str], verify: Any = None, plan_key: str = "executable_plan"
+) -> list[Callable[..., Any]]:
     """The reward functions of these names.
 
     Args:
         names: names of the registry, or dotted paths: `package.module.function` or `package.module:function`.
+        verify: `VerifyArguments`, for the name `verify`.
+        plan_key: key of the list of steps in a completion's JSON, for `verify`.
 
     Raises:
-        ValueError: if there is no such function. Says what was tried and what the choices are.
+        ValueError: if there is no such function, which says what was tried and what the choices are; or if the verify model is
+            not named or cannot be used.
     """
-    return [_load(name) for name in names]
+    if getattr(verify, "verify_model_path", None) and VERIFY not in names:
+        logger.warning("verify_model_path is set, but reward_funcs %s has no `verify`: it is not used.", list(names))
+    return [make_verify(verify, plan_key, alone=len(names) == 1) if name == VERIFY else _load(name) for name in names]
+
+
+def make_verify(arguments: Any, plan_key: str = "executable_plan", alone: bool = False) -> Callable[..., Any]:
+    """The verify model of `VerifyArguments` as a reward function.
+
+    Args:
+        arguments: `VerifyArguments`.
+        plan_key: key of the list of steps in a completion's JSON.
+        alone: whether there is no other reward function.
+
+    Raises:
+        ValueError: see `VerifyReward`; or if no model is named.
+    """
+    if not getattr(arguments, "verify_model_path", None):
+        raise ValueError(
+            "reward_funcs has `verify`, but verify_model_path is not set: the directory or hub id of a vision-language or text "
+            "model that judges the plans."
+        )
+    from stepgrpo.rewards.verify import VerifyReward
+
+    if alone and arguments.verify_no_plan is None:
+        logger.warning(
+            "verify is the only reward and verify_no_plan is not set: a completion without a plan counts as 0, better than a bad "
+            "plan. Set verify_no_plan: -1, or add plan_format to reward_funcs."
+        )
+    pixels = arguments.verify_max_pixels
+    return VerifyReward(
+        arguments.verify_model_path,
+        template=arguments.verify_template,
+        yes=arguments.verify_yes,
+        no=arguments.verify_no,
+        batch_size=arguments.verify_batch_size,
+        no_plan=arguments.verify_no_plan,
+        dtype=arguments.verify_dtype,
+        offload=arguments.verify_offload,
+        on_error=arguments.verify_on_error,
+        plan_key=plan_key,
+        processor_kwargs={"max_pixels": pixels} if pixels else None,
+    )
 
 
 def _load(name: str) -> Callable[..., Any]:
@@ -37,7 +87,7 @@ def _load(name: str) -> Callable[..., Any]:
         problem = f"it is a {type(reward).__name__}"
     except (ImportError, AttributeError, ValueError) as error:
         problem = str(error)
-    choices = ", ".join(sorted(_HOME))
+    choices = ", ".join(sorted([*_HOME, VERIFY]))
     raise ValueError(
         f"reward_funcs: {name!r} is no function ({problem}). Choose from {choices}, or give a dotted path."
     )
