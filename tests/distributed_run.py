@@ -4,6 +4,8 @@ import sys
 
 import torch
 
+from stepgrpo import VerifyReward
+from stepgrpo.rewards.plan import exact_match_reward
 from tests import conftest
 from tests.scripted import COMPLETIONS, ScriptedRollout, make_trainer, rows
 
@@ -16,8 +18,14 @@ def main(out, variant, processes):
         "position": {"step_baseline": "position", "step_scale": "mean_std"},
         "anchor": {"step_reward_kind": "return", "step_baseline": "anchor"},
         "unparsed": {"step_baseline": "position"},
+        "verify": {"step_baseline": "position"},
+        "failing": {},
     }[variant]
     completions = COMPLETIONS if variant != "unparsed" else [*COMPLETIONS[:4], *["no plan here."] * 4]
+    rewards = [lambda completions, **_: [float(len(c[0]["content"]) % 7) for c in completions]]
+    if variant in ("verify", "failing"):
+        judge = conftest.make_model.__wrapped__(tokenizer)()
+        rewards = [VerifyReward(judge, tokenizer, template="Is this right?\n${plan}", batch_size=2), exact_match_reward]
     processes = int(processes)
     trainer = make_trainer(
         model,
@@ -25,7 +33,7 @@ def main(out, variant, processes):
         out,
         train_dataset=rows(2),
         rollout_func=ScriptedRollout(tokenizer, completions),
-        reward_funcs=lambda completions, **_: [float(len(c[0]["content"]) % 7) for c in completions],
+        reward_funcs=rewards,
         num_generations=8,  # one group, which straddles the processes
         per_device_train_batch_size=8 // processes,
         max_steps=3,
@@ -34,6 +42,8 @@ def main(out, variant, processes):
         **options,
     )
     assert trainer.accelerator.num_processes == processes, trainer.accelerator.num_processes
+    if variant == "failing" and trainer.accelerator.process_index == 1:
+        rewards[0].frozen.last_logits = None
     trainer.train()
     if trainer.accelerator.is_main_process:
         model = trainer.accelerator.unwrap_model(trainer.model)
