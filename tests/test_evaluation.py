@@ -1,12 +1,10 @@
-"""Generation and held-out metrics."""
-
-import json
+"""Generation and evaluation of a model."""
 
 import pytest
 import torch
 
-from stepgrpo.evaluation import evaluate, format_metrics, generate_plans, main, plan_metrics
-from stepgrpo.generation import encode_prompt, generate_ids
+from stepgrpo.evaluation import evaluate, measure, write_completions
+from stepgrpo.generation import encode_prompt, generate_ids, generate_plans
 from tests.conftest import plan_text
 
 FIND, PICK, PUT, OPEN = (35, "find a Tomato"), (130, "pick up the Tomato"), (133, "put down"), (139, "open the Fridge")
@@ -15,70 +13,6 @@ FIND, PICK, PUT, OPEN = (35, "find a Tomato"), (130, "pick up the Tomato"), (133
 def row(*steps, **columns):
     truth = [{"action_id": action_id, "action_name": name} for action_id, name in steps]
     return {"prompt": [{"role": "user", "content": "go"}], "gt_action_close": truth, **columns}
-
-
-def test_metrics_by_hand():
-    truth = row(FIND, PICK, PUT)
-    completions = [
-        plan_text([FIND, PICK, PUT]),
-        "Sure: " + plan_text([FIND, PICK, PUT]),  # exact, but not strict JSON
-        plan_text([FIND, OPEN, PICK, PUT]),  # one too many: 3 of 4
-        plan_text([PICK, FIND]),  # order: 1 of 3
-        "no plan",
-    ]
-    metrics = plan_metrics(completions, [truth] * 5)
-    assert metrics == pytest.approx(
-        {
-            "valid_json": 3 / 5,
-            "parsed": 4 / 5,
-            "exact_match": 2 / 5,
-            "step_accuracy": (1 + 1 + 3 / 4 + 1 / 3) / 5,
-            "no_ground_truth": 0.0,
-        }
-    )
-
-
-def test_names_count_only_where_an_id_is_missing():
-    by_name = json.dumps({"executable_plan": [{"action_name": " Find a TOMATO"}]})
-    wrong_id = plan_text([(36, "find a Tomato")])
-    assert plan_metrics([by_name], [row(FIND)])["exact_match"] == 1.0
-    assert plan_metrics([wrong_id], [row(FIND)])["exact_match"] == 0.0
-
-
-@pytest.mark.parametrize("text", ['["executable_plan"]', '{"executable_plan": {}}', '{"plan": []}', "[" * 100_000])
-def test_not_strict_json(text):
-    assert plan_metrics([text], [row(FIND)])["valid_json"] == 0.0
-
-
-def test_empty_plan_is_valid_json_and_wrong():
-    metrics = plan_metrics(['{"executable_plan": []}'], [row(FIND)])
-    assert (metrics["valid_json"], metrics["parsed"], metrics["exact_match"], metrics["step_accuracy"]) == (1, 1, 0, 0)
-
-
-def test_success_is_asked_only_for_plans():
-    asked = []
-
-    def succeeded(given, steps):
-        asked.append((given["id"], [step.action_id for step in steps]))
-        return True
-
-    metrics = plan_metrics([plan_text([FIND]), "no plan"], [row(PICK, id=1), row(PICK, id=2)], succeeded)
-    assert metrics["success"] == 0.5 and asked == [(1, [35])]
-
-
-def test_unreadable_ground_truth_is_counted_and_said(caplog):
-    rows = [row(FIND), {"prompt": "x", "gt_action_close": "find it"}, {"prompt": "x"}]
-    metrics = plan_metrics([plan_text([FIND])] * 3, rows)
-    assert metrics["exact_match"] == 1.0 and metrics["no_ground_truth"] == pytest.approx(2 / 3)
-    assert "2 of 3" in caplog.text and "neither JSON nor a Python literal" in caplog.text
-    assert "exact_match" not in plan_metrics(["x"], rows[2:])
-
-
-def test_wrong_lengths_are_refused():
-    with pytest.raises(ValueError, match="0 completions for 0 rows"):
-        plan_metrics([], [])
-    with pytest.raises(ValueError, match="1 completions for 2 rows"):
-        plan_metrics(["x"], [row(FIND)] * 2)
 
 
 PROMPTS = ["find", [{"role": "user", "content": "find a Tomato and open the Fridge, please"}], "open the Fridge now"]
@@ -137,71 +71,78 @@ def test_evaluate_both_ways(make_model, tiny_tokenizer):
     record = []
     rows = [row(FIND, id=i) for i in range(2)]
     metrics = evaluate(make_model(), tiny_tokenizer, rows, 4, samples=3, succeeded=lambda *_: True, record=record)
-    names = ("valid_json", "parsed", "exact_match", "step_accuracy", "success", "no_ground_truth", "cut_off")
-    assert set(metrics) == {f"{way}/{name}" for way in ("greedy", "sampled") for name in names}
+    names = {"valid_json", "parsed", "exact_match", "prefix_share", "lcs_share", "step_accuracy", "success", "cut_off"}
+    names |= {"no_ground_truth"}
+    expected = {f"{way}/{name}" for way in ("greedy", "sampled") for name in names}
+    assert set(metrics) == expected | {"sampled/pass@1", "sampled/pass@2"}
     assert metrics["greedy/cut_off"] == 1.0 and metrics["greedy/parsed"] == 0.0
     assert [(item["way"], item["row"]) for item in record] == [("greedy", 0), ("greedy", 1)] + [
         ("sampled", i) for i in (0, 0, 0, 1, 1, 1)
     ]
-    assert set(evaluate(make_model(), tiny_tokenizer, rows, 2)) == {f"greedy/{n}" for n in names if n != "success"}
+    assert set(evaluate(make_model(), tiny_tokenizer, rows, 2)) == {f"greedy/{n}" for n in names - {"success"}}
 
 
-def test_table_has_a_column_per_model():
-    table = format_metrics({"before": {"greedy/parsed": 0.5}, "after": {"greedy/parsed": 1.0, "sampled/parsed": 0.25}})
-    lines = [line.split() for line in table.splitlines()]
-    assert lines == [
-        ["metric", "before", "after"],
-        ["greedy/parsed", "50.0%", "100.0%"],
-        ["sampled/parsed", "-", "25.0%"],
+def test_what_is_written_is_told_batch_by_batch(make_model, tiny_tokenizer, capsys):
+    told, rows = [], [row(FIND, id=i) for i in range(3)]
+    record = write_completions(
+        make_model(), tiny_tokenizer, rows, 3, samples=2, batch_size=2, progress=True, on_written=told.append
+    )
+    assert [len(batch) for batch in told] == [2, 1, 2, 2, 2]
+    assert sorted(map(str, (item for batch in told for item in batch))) == sorted(map(str, record))
+    assert "3/3" in (bars := capsys.readouterr().err) and "6/6" in bars
+    write_completions(make_model(), tiny_tokenizer, rows, 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_nothing_to_measure_is_refused(make_model, tiny_tokenizer):
+    with pytest.raises(ValueError, match="No completions to measure, for 1 rows"):
+        evaluate(make_model(), tiny_tokenizer, [row(FIND)], 2, greedy=False)
+
+
+def items(number, way, *texts, **more):
+    return [{"row": number, "way": way, "completion": text, **more} for text in texts]
+
+
+def test_groups_and_pass_at_k_by_hand():
+    right, wrong = plan_text([FIND]), plan_text([OPEN])
+    long = [FIND, PICK, OPEN, PUT, FIND]
+    rows = [row(FIND, task_type="b"), row(FIND, task_type="a"), row(*long, task_type="a"), {"prompt": "x"}]
+    record = [
+        *items(0, "greedy", right, cut_off=False),
+        *items(1, "greedy", wrong, cut_off=True),
+        *items(2, "greedy", plan_text(long)),
+        *items(3, "greedy", right),
+        *items(0, "sampled", right, wrong, wrong, wrong),
+        *items(1, "sampled", right, right, right, wrong),
+        *items(2, "sampled", *[wrong] * 4),
+        *items(3, "sampled", *[right] * 4),
     ]
+    result = measure(record, rows)
+    assert result.metrics["greedy/exact_match"] == pytest.approx(2 / 3)
+    assert result.metrics["greedy/cut_off"] == 0.5
+    assert result.metrics["sampled/exact_match"] == pytest.approx(4 / 12)
+    # One right of four: 1/4, 1/2, 1; three of four: 3/4, 1, 1; none: 0. The row without a ground truth is left out.
+    passes = [result.metrics[f"sampled/pass@{k}"] for k in (1, 2, 4)]
+    assert passes == pytest.approx([(1 / 4 + 3 / 4) / 3, (1 / 2 + 1) / 3, 2 / 3])
+    assert [name for name in result.metrics if "pass@" in name] == [f"sampled/pass@{k}" for k in (1, 2, 4)]
+    assert list(result.by_task_type) == ["a", "b", "unknown"]
+    assert [group["rows"] for group in result.by_task_type.values()] == [2, 1, 1]
+    assert result.by_task_type["a"]["greedy/exact_match"] == 0.5
+    assert result.by_task_type["b"]["sampled/pass@2"] == 0.5
+    assert "greedy/exact_match" not in result.by_task_type["unknown"]
+    assert list(result.by_plan_length) == ["1-4", "5-8", "unknown"]
+    assert result.by_plan_length["5-8"]["greedy/exact_match"] == 1.0
+    assert result.by_plan_length["1-4"]["greedy/exact_match"] == 0.5
+    assert result.by_plan_length["1-4"]["sampled/exact_match"] == 0.5
 
 
-def test_main_writes_metrics_of_a_saved_model(make_model, tiny_tokenizer, tmp_path, capsys):
-    model_dir, out = tmp_path / "model", tmp_path / "out"
-    make_model().save_pretrained(model_dir)
-    tiny_tokenizer.save_pretrained(model_dir)
-    data = tmp_path / "rows.jsonl"
-    data.write_text("\n".join([json.dumps(row(FIND)), "{broken", json.dumps({"instruction": "x"})]))
-    args = [
-        "--model",
-        str(model_dir),
-        "--data",
-        str(data),
-        "--out",
-        str(out),
-        "--max-new-tokens",
-        "3",
-        "--samples",
-        "2",
-    ]
-    assert main(args) == 0
-    metrics = json.loads((out / "metrics.json").read_text())
-    assert metrics["greedy/exact_match"] == 0.0 and metrics["rows"] == 1
-    assert "1 of 3 rows" in metrics["data_report"] and "not JSON (first: line 2)" in metrics["data_report"]
-    assert len((out / "completions.jsonl").read_text().splitlines()) == 3
-    assert "sampled/step_accuracy" in capsys.readouterr().out
+def test_where_there_is_a_world_its_verdict_is_what_passes():
+    record = items(0, "sampled", plan_text([FIND]), plan_text([OPEN]))
+    result = measure(record, [row(FIND)], succeeded=lambda _, steps: steps[0].action_id == OPEN[0])
+    assert result.metrics["sampled/pass@1"] == 0.5 and result.metrics["sampled/pass@2"] == 1.0
+    never = measure(record, [row(FIND)], succeeded=lambda *_: False)
+    assert never.metrics["sampled/pass@2"] == 0.0 and never.metrics["sampled/exact_match"] == 0.5
 
 
-def test_main_says_what_is_wrong_with_the_data(tmp_path, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["--model", "x", "--data", str(tmp_path / "none.jsonl"), "--out", str(tmp_path)])
-    assert exit_.value.code == 2 and "nor a JSON-lines file" in capsys.readouterr().err
-
-
-def test_main_on_the_household(make_model, tiny_tokenizer, tmp_path):
-    make_model().save_pretrained(tmp_path)
-    tiny_tokenizer.save_pretrained(tmp_path)
-    args = [
-        "--model",
-        str(tmp_path),
-        "--data",
-        "household",
-        "--out",
-        str(tmp_path),
-        "--n",
-        "2",
-        "--max-new-tokens",
-        "2",
-    ]
-    assert main([*args, "--samples", "0"]) == 0
-    assert json.loads((tmp_path / "metrics.json").read_text())["greedy/success"] == 0.0
+def test_rows_without_a_task_type_have_no_table_of_them():
+    assert measure(items(0, "greedy", "x"), [row(FIND)]).by_task_type == {}

@@ -1,0 +1,229 @@
+"""The command line of `stepgrpo evaluate`."""
+
+import json
+
+import pytest
+
+from stepgrpo import evaluation_command
+from stepgrpo.evaluation import main
+from stepgrpo.evaluation_files import check_folder, read_completions, write_whole
+from stepgrpo.evaluation_report import format_groups, format_metrics, format_ways
+from tests.conftest import plan_text
+
+FIND, OPEN = (35, "find a Tomato"), (139, "open the Fridge")
+
+
+def row(*steps, **columns):
+    truth = [{"action_id": action_id, "action_name": name} for action_id, name in steps]
+    return {"prompt": [{"role": "user", "content": "go"}], "gt_action_close": truth, **columns}
+
+
+@pytest.fixture
+def model_dir(make_model, tiny_tokenizer, tmp_path):
+    make_model().save_pretrained(tmp_path / "model")
+    tiny_tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [row(FIND, id="a", task_type="x"), row(FIND, OPEN, id="b", task_type="y"), row(*[FIND] * 5, id="c")]
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return path
+
+
+def test_table_has_a_column_per_model():
+    table = format_metrics({"before": {"greedy/parsed": 0.5}, "after": {"greedy/parsed": 1.0, "sampled/parsed": 0.25}})
+    lines = [line.split() for line in table.splitlines()]
+    assert lines == [
+        ["metric", "before", "after"],
+        ["greedy/parsed", "50.0%", "100.0%"],
+        ["sampled/parsed", "-", "25.0%"],
+    ]
+
+
+def test_table_of_one_model_and_of_its_groups():
+    ways = format_ways({"greedy/parsed": 0.5, "sampled/parsed": 0.25, "sampled/pass@2": 1.0})
+    assert [line.split() for line in ways.splitlines()] == [
+        ["metric", "greedy", "sampled"],
+        ["parsed", "50.0%", "25.0%"],
+        ["pass@2", "-", "100.0%"],
+    ]
+    groups = {"1-4": {"rows": 12, "greedy/exact_match": 0.5, "greedy/parsed": 1.0}, "unknown": {"rows": 3}}
+    lines = format_groups("length", groups).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert [line.split() for line in lines] == [
+        ["length", "rows", "greedy", "exact_match"],
+        ["1-4", "12", "50.0%"],
+        ["unknown", "3", "-"],
+    ]
+
+
+def test_main_writes_metrics_of_a_saved_model(model_dir, tmp_path, capsys):
+    out, data = tmp_path / "out", tmp_path / "rows.jsonl"
+    data.write_text("\n".join([json.dumps(row(FIND)), "{broken", json.dumps({"instruction": "x"})]))
+    args = ["--model", model_dir, "--data", data, "--out", out, "--max-new-tokens", 3, "--samples", 2]
+    assert main(list(map(str, args))) == 0
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["greedy/exact_match"] == 0.0 and metrics["sampled/pass@2"] == 0.0 and metrics["rows"] == 1
+    assert metrics["by_plan_length"]["1-4"]["rows"] == 1 and metrics["by_task_type"] == {}
+    assert "1 of 3 rows" in metrics["data_report"] and "not JSON (first: line 2)" in metrics["data_report"]
+    lines = [json.loads(line) for line in (out / "completions.jsonl").read_text().splitlines()]
+    assert [(line["row"], line["way"], line["cut_off"]) for line in lines] == [
+        (0, "greedy", True),
+        (0, "sampled", True),
+        (0, "sampled", True),
+    ]
+    assert sorted(path.name for path in out.iterdir()) == ["completions.jsonl", "metrics.json"]
+    shown = capsys.readouterr()
+    assert "step_accuracy" in shown.out and "2/2" in shown.err
+    assert main([*map(str, args), "--quiet"]) == 0
+    assert "2/2" not in capsys.readouterr().err
+
+
+def test_main_says_what_is_wrong_with_the_data(tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--model", "x", "--data", str(tmp_path / "none.jsonl"), "--out", str(tmp_path)])
+    assert exit_.value.code == 2 and "nor a JSON-lines file" in capsys.readouterr().err
+
+
+def test_main_says_what_is_wrong_with_the_model(data, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit) as exit_:
+        main(["--model", str(tmp_path / "empty"), "--data", str(data), "--out", str(tmp_path / "out")])
+    assert exit_.value.code == 2 and "stepgrpo evaluate: " in capsys.readouterr().err
+
+
+def test_an_output_folder_that_cannot_be_is_said_before_anything_is_read(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as exit_:
+        main(["--model", "none", "--data", "none", "--out", str(tmp_path / "file" / "out")])
+    assert exit_.value.code == 2 and "--out" in (said := capsys.readouterr().err) and "cannot be written" in said
+    check_folder(tmp_path / "new" / "folder")
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--samples", "-1", "less than 0"),
+        ("--n", "0", "less than 1"),
+        ("--n", "many", "invalid whole number value"),
+        ("--temperature", "0", "not above 0"),
+        ("--top-p", "1.5", "not in (0, 1]"),
+        ("--completions", "x", "not allowed with argument --model"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path, capsys, option, value, said):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--model", "m", "--data", "household", "--out", str(tmp_path), option, value])
+    error = capsys.readouterr().err
+    assert exit_.value.code == 2 and option in error and said in error
+
+
+def test_main_on_the_household(model_dir, tmp_path):
+    args = ["--model", model_dir, "--data", "household", "--out", tmp_path, "--n", 2, "--max-new-tokens", 2]
+    assert main([*map(str, args), "--samples", "0"]) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["greedy/success"] == 0.0 and metrics["vocabulary"] == "household"
+    assert sum(group["rows"] for group in metrics["by_task_type"].values()) == 2
+
+
+def test_another_column_and_key(data, tmp_path, capsys):
+    rows = [{"prompt": "go", "steps": [1, 2]}]
+    data.write_text(json.dumps(rows[0]))
+    file = tmp_path / "written.jsonl"
+    file.write_text(json.dumps({"row": 0, "completion": '{"todo": [{"action_id": 1}, {"action_id": 2}]}'}))
+    args = ["--completions", str(file), "--data", str(data), "--out", str(tmp_path), "--plan-key", "todo"]
+    assert main([*args, "--gt-field", "steps"]) == 0
+    assert json.loads((tmp_path / "metrics.json").read_text())["greedy/exact_match"] == 1.0
+    with pytest.raises(SystemExit):
+        main([*args, "--gt-field", "stpes"])
+    assert "'stpes' is no column" in (said := capsys.readouterr().err) and "prompt, steps" in said
+
+
+def test_an_interrupted_evaluation_can_be_measured(model_dir, data, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    args = ["--data", str(data), "--out", str(out), "--max-new-tokens", "3", "--batch-size", "1", "--samples", "1"]
+    add = evaluation_command.PartialCompletions.add
+
+    def interrupted(self, record):
+        add(self, record)
+        if self.count == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation_command.PartialCompletions, "add", interrupted)
+    assert main(["--model", str(model_dir), *args]) == 130
+    partial = out / "completions.partial.jsonl"
+    assert f"2 completions are in {partial}" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == [partial.name]
+    assert main(["--completions", str(partial), *args]) == 0
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["rows"] == 2 and metrics["greedy/cut_off"] == 1.0 and "sampled/parsed" not in metrics
+
+
+def test_measuring_what_was_written_gives_the_same_metrics(model_dir, data, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    shared = ["--data", str(data), "--max-new-tokens", "4", "--samples", "2"]
+    assert main(["--model", str(model_dir), *shared, "--out", str(one)]) == 0
+    assert main(["--completions", str(one / "completions.jsonl"), *shared, "--out", str(two)]) == 0
+    first, second = (json.loads((out / "metrics.json").read_text()) for out in (one, two))
+    for name in ("seconds", "settings"):
+        first.pop(name), second.pop(name)
+    assert first == second and first["by_task_type"].keys() == {"x", "y", "unknown"}
+    assert (one / "completions.jsonl").read_bytes() == (two / "completions.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: Expecting"),
+        ('{"row": 0}', "line 2: expected"),
+        ('{"row": true, "completion": ""}', "line 2: expected"),
+        ('{"row": 2, "completion": ""}', "there is no row 2; the data gives 2"),
+        ('{"row": 1, "completion": "", "id": "a"}', "row 1 is 'b' here, not 'a'"),
+        ('{"row": 1, "completion": "", "way": "beam"}', "way is 'beam'"),
+    ],
+)
+def test_completions_that_do_not_fit_are_named(tmp_path, line, said):
+    file = tmp_path / "written.jsonl"
+    file.write_text('{"row": 0, "completion": "\u2028"}\n' + line, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"written\.jsonl") as error:
+        read_completions([file], [{"id": "a"}, {"id": "b"}])
+    assert said in str(error.value)
+
+
+def test_completions_are_put_in_order(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text('{"row": 1, "way": "sampled", "completion": "s"}\n{"row": 1, "completion": "b"}\n')
+    second.write_text('\n{"row": 0, "completion": "a", "cut_off": true}\n')
+    record = read_completions([first, second], [{}, {}])
+    assert [item["completion"] for item in record] == ["a", "b", "s"] and record[0]["cut_off"] is True
+    (tmp_path / "none").write_text("\n")
+    with pytest.raises(ValueError, match="no completions"):
+        read_completions([tmp_path / "none"], [{}])
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_completions([tmp_path / "missing"], [{}])
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path):
+    file = tmp_path / "metrics.json"
+    write_whole(file, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(file, "new \udc80")
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_completions_written_elsewhere_are_measured(data, tmp_path, capsys):
+    file = tmp_path / "written.jsonl"
+    texts = [plan_text([FIND]), plan_text([FIND]), plan_text([FIND] * 5)]
+    lines = [json.dumps({"row": i, "completion": text}) for i, text in enumerate(texts)]
+    file.write_text("\n".join(lines))
+    assert main(["--completions", str(file), "--data", str(data), "--out", str(tmp_path / "out")]) == 0
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["greedy/exact_match"] == pytest.approx(2 / 3)
+    assert metrics["greedy/prefix_share"] == pytest.approx((1 + 1 / 2 + 1) / 3)
+    assert metrics["by_plan_length"]["5-8"]["greedy/exact_match"] == 1.0
+    out = capsys.readouterr().out
+    assert "task type" in out and "plan length" in out
