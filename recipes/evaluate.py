@@ -1,9 +1,9 @@
 """Held-out metrics of a model or an adapter; the same as `stepgrpo evaluate`.
 
-accelerate launch [--config_file accelerate_configs/X.yaml] recipes/evaluate.py --model DIR --data SPEC --out DIR
+accelerate launch [--config_file accelerate_configs/X.yaml] recipes/evaluate.py --config configs/Y.yaml [--option value ...]
 """
 
-from stepgrpo.evaluation import main
+from stepgrpo.evaluation_command import run
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run())

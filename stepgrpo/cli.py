@@ -12,7 +12,7 @@ from stepgrpo._version import __version__
 COMMANDS = {
     "demo": ("stepgrpo.demo.run", "train a small planner on the household world: GRPO beside step-level GRPO"),
     "train": ("stepgrpo.launch", "start recipes for training with `accelerate launch`: step_grpo or sft"),
-    "evaluate": ("stepgrpo.evaluation", "write plans with a trained model and measure them"),
+    "evaluate": ("stepgrpo.evaluation_command", "write plans with a trained model and measure them"),
 }
 
 

@@ -2,84 +2,72 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from stepgrpo import launch
 from stepgrpo.data.sources import read_rows, success_check
+from stepgrpo.evaluation_arguments import PROG, EvaluateArguments, parse_arguments
 from stepgrpo.evaluation_files import PartialCompletions, check_folder, json_lines, read_completions, write_whole
 from stepgrpo.evaluation_report import format_groups, format_ways
-from stepgrpo.rewards.plan import PLAN_KEY
 from stepgrpo.signal.rule import ground_truth_fields
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="stepgrpo evaluate",
-        description="Writes plans with a trained model and measures them; see docs/evaluate.md.",
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--model", help="directory of a model or of a LoRA adapter, a hub id, or smollm2")
-    what.add_argument(
-        "--completions", nargs="+", type=Path, metavar="FILE", help="measure these completions instead of writing some"
-    )
-    parser.add_argument(
-        "--gguf-file", help="name of the GGUF file in the directory of the model, or of an adapter's base"
-    )
-    parser.add_argument("--data", required=True, help="household, alfred:PATH, another source, or a JSON-lines file")
-    parser.add_argument("--out", required=True, type=Path, help="directory to write to")
-    parser.add_argument("--split", default="dev", help="train, dev or test")
-    parser.add_argument("--n", type=_at_least(1), default=64, help="how many rows (default: 64)")
-    parser.add_argument(
-        "--samples",
-        type=_at_least(0),
-        default=4,
-        help="sampled completions per row, besides the greedy one (default: 4)",
-    )
-    parser.add_argument("--max-new-tokens", type=_at_least(1), default=512)
-    parser.add_argument("--batch-size", type=_at_least(1), default=64, help="completions at a time (default: 64)")
-    parser.add_argument("--temperature", type=_above_zero, default=1.0, help="of the samples (default: 1)")
-    parser.add_argument("--top-p", type=_share, default=1.0, help="of the samples (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples, and of drawing rows (default: 0)")
-    parser.add_argument("--plan-key", default=PLAN_KEY, help=f"key of the list of steps (default: {PLAN_KEY})")
-    parser.add_argument("--gt-field", help="column of the ground truth; else gt_action_close, else ground_truth")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; the process's GPU, if any")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes `metrics.json` and `completions.jsonl` and prints tables; returns the exit status: 0, or 130 if interrupted."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+    """`stepgrpo evaluate`: `run` here, or by `accelerate launch` if `--config_file` or `--num_processes` is given.
+
+    Returns:
+        The exit status.
+    """
+    options = list(sys.argv[1:] if argv is None else argv)
+    launcher, rest = launch.split_options(options)
+    return launch.start("evaluate", launcher, rest) if launcher else run(rest)
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Writes `metrics.json` and `completions.jsonl` and prints tables.
+
+    Args:
+        argv: options of `EvaluateArguments`, and `--config` with a YAML file of them; those of this process if None.
+
+    Returns:
+        The exit status: 0, or 130 if interrupted.
+
+    Raises:
+        SystemExit: with status 2 and one message on stderr if something is wrong with the options, the data or the model.
+    """
+    args = parse_arguments(sys.argv[1:] if argv is None else argv)
     started = time.perf_counter()
     try:
-        check_folder(args.out)
-        rows, report = read_rows(args.data, args.split, args.n, args.seed)
+        check_folder(Path(args.out))
+        rows, report = read_rows(args.data, args.split, args.n, args.seed, args.max_plan_steps)
         if args.gt_field and not any(args.gt_field in row for row in rows):
             columns = ", ".join(sorted({name for row in rows for name in row}))
-            raise ValueError(f"--gt-field {args.gt_field!r} is no column of {args.data}. Columns: {columns}.")
-        record = read_completions(args.completions, rows) if args.completions else None
+            raise ValueError(f"gt_field={args.gt_field!r} is no column of {args.data}. Columns: {columns}.")
+        record = read_completions(list(map(Path, args.completions)), rows) if args.completions else None
     except (ValueError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+        _stop(error)
     if record is None:
         try:
             model, tokenizer, state = _load(args)
+            _check_pictures(args, rows, tokenizer)
         except (ValueError, OSError, ImportError) as error:
-            parser.exit(2, f"{parser.prog}: {error}\n")
+            _stop(error)
         if state.is_main_process:
             print(f"{args.data}: {report}", flush=True)
         try:
             record = _write(args, model, tokenizer, rows, state.process_index)
         except KeyboardInterrupt:
             return 130
+        state.wait_for_everyone()  # a rank that leaves early takes the others' process group with it
+        state.destroy_process_group()
         if not state.is_main_process:
             return 0
     else:
@@ -88,7 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _load(args: argparse.Namespace) -> tuple[Any, Any, Any]:
+def _stop(error: Exception) -> NoReturn:
+    print(f"{PROG}: {error}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _load(args: EvaluateArguments) -> tuple[Any, Any, Any]:
     """The model on its device, its tokenizer, and the state of the processes."""
     import torch
     import transformers
@@ -100,18 +93,29 @@ def _load(args: argparse.Namespace) -> tuple[Any, Any, Any]:
     state = PartialState(cpu=not torch.accelerator.is_available())
     if args.quiet or not state.is_main_process:
         transformers.logging.disable_progress_bar()
+    assert args.model is not None
     tokenizer = load_processing_class(args.model, args.gguf_file)
-    model = load_model(args.model, args.gguf_file)
+    model = load_model(args.model, args.gguf_file, args.dtype)
     if hasattr(model, "merge_and_unload") and model.dtype == torch.float32:
         # Faster; in half precision the sum would round the adapter away.
         model = model.merge_and_unload()
     return model.to(args.device or state.device), tokenizer, state
 
 
-def _write(args: argparse.Namespace, model: Any, tokenizer: Any, rows: Rows, process: int) -> list[dict[str, Any]]:
+def _check_pictures(args: EvaluateArguments, rows: Rows, processor: Any) -> None:
+    pictures = sum(bool(row.get("images")) for row in rows)
+    if pictures and not hasattr(processor, "image_processor"):
+        raise ValueError(
+            f"{pictures} of the {len(rows)} rows of {args.data} have pictures, and model={args.model!r} is no vision-language "
+            "model. Give one that is, or data without a column `images`."
+        )
+
+
+def _write(args: EvaluateArguments, model: Any, tokenizer: Any, rows: Rows, process: int) -> list[dict[str, Any]]:
     from stepgrpo.evaluation import write_completions
 
-    partial = PartialCompletions(args.out, rows, process)
+    out = Path(args.out)
+    partial = PartialCompletions(out, rows, process)
     done = False
     try:
         record = write_completions(
@@ -129,7 +133,7 @@ def _write(args: argparse.Namespace, model: Any, tokenizer: Any, rows: Rows, pro
         )
         if process == 0:
             # Before anything is measured: the plans are what took the time.
-            write_whole(args.out / "completions.jsonl", json_lines(record, rows))
+            write_whole(out / "completions.jsonl", json_lines(record, rows))
         done = True
         return record
     finally:
@@ -142,7 +146,7 @@ def _write(args: argparse.Namespace, model: Any, tokenizer: Any, rows: Rows, pro
             )
 
 
-def _finish(args: argparse.Namespace, record: list[dict[str, Any]], rows: Rows, report: str, started: float) -> None:
+def _finish(args: EvaluateArguments, record: list[dict[str, Any]], rows: Rows, report: str, started: float) -> None:
     from stepgrpo.evaluation import measure
 
     result = measure(record, rows, success_check(args.data), args.plan_key, ground_truth_fields(args.gt_field))
@@ -153,44 +157,14 @@ def _finish(args: argparse.Namespace, record: list[dict[str, Any]], rows: Rows, 
         "rows": len({item["row"] for item in record}),
         "seconds": seconds,
         "data_report": report,
-        "settings": {key: _plain(value) for key, value in vars(args).items()},
+        "settings": asdict(args),
         **parts,
     }
-    write_whole(args.out / "completions.jsonl", json_lines(record, rows))
-    write_whole(args.out / "metrics.json", json.dumps(summary, indent=1) + "\n")
+    out = Path(args.out)
+    write_whole(out / "completions.jsonl", json_lines(record, rows))
+    write_whole(out / "metrics.json", json.dumps(summary, indent=1) + "\n")
     print(format_ways(result.metrics))
     for title, groups in (("task type", result.by_task_type), ("plan length", result.by_plan_length)):
         if len(groups) > 1:
             print(f"\n{format_groups(title, groups)}")
     print(f"\n{summary['rows']} rows, {seconds} s; in {args.out}: metrics.json, completions.jsonl")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [str(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
-
-
-def _at_least(least: int) -> Any:
-    def read(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
-        return value
-
-    read.__name__ = "whole number"
-    return read
-
-
-def _above_zero(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0; the greedy plans are written anyway")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not in (0, 1]")
-    return value

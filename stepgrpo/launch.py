@@ -1,4 +1,4 @@
-"""`stepgrpo train`: `accelerate launch` of a recipe, from wherever the package is installed.
+"""`stepgrpo train`, and what `stepgrpo evaluate` shares with it: `accelerate launch` of a recipe, wherever the package is.
 
 Does what `accelerate launch recipes/RECIPE.py` does in a checkout of the repository.
 """
@@ -23,23 +23,52 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--recipe", choices=RECIPES, default="step_grpo", help="what to run (default: step_grpo)")
-    parser.add_argument("--config_file", metavar="FILE", help="accelerate's configuration, one of accelerate_configs/")
-    parser.add_argument("--num_processes", type=int, help="passed on to accelerate launch")
+    _add_options(parser)
     args, rest = parser.parse_known_args(argv)
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
-    for name in ("config_file", "num_processes"):
-        if getattr(args, name) is not None:
-            command += [f"--{name}", str(getattr(args, name))]
-    return subprocess.run([*command, "-m", "stepgrpo.launch", args.recipe, *rest], check=False).returncode
+    return start(args.recipe, _given(args), rest)
 
 
-def run(recipe: str, argv: Sequence[str]) -> None:
-    """Runs a recipe in this process.
+def split_options(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options among these that are for `accelerate launch`, and the others."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_options(parser)
+    args, rest = parser.parse_known_args(argv)
+    return _given(args), rest
+
+
+def start(recipe: str, launcher: Sequence[str], argv: Sequence[str]) -> int:
+    """Starts a recipe under `accelerate launch` and returns its exit status.
 
     Args:
-        recipe: one of `RECIPES`.
+        recipe: one of `RECIPES`, or evaluate.
+        launcher: options of `accelerate launch`.
+        argv: options of the recipe.
+    """
+    command = [sys.executable, "-m", "accelerate.commands.launch", *launcher, "-m", "stepgrpo.launch", recipe, *argv]
+    return subprocess.run(command, check=False).returncode
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config_file", metavar="FILE", help="accelerate's configuration, one of accelerate_configs/")
+    parser.add_argument("--num_processes", type=int, help="passed on to accelerate launch")
+
+
+def _given(args: argparse.Namespace) -> list[str]:
+    values = {name: getattr(args, name) for name in ("config_file", "num_processes")}
+    return [part for name, value in values.items() if value is not None for part in (f"--{name}", str(value))]
+
+
+def run(recipe: str, argv: Sequence[str]) -> int:
+    """Runs a recipe in this process and returns the exit status.
+
+    Args:
+        recipe: one of `RECIPES`, or evaluate.
         argv: its options.
     """
+    if recipe == "evaluate":
+        from stepgrpo import evaluation_command
+
+        return evaluation_command.run(argv)
     from trl import ModelConfig, SFTConfig, TrlParser
 
     from stepgrpo.config import StepGRPOConfig
@@ -50,7 +79,8 @@ def run(recipe: str, argv: Sequence[str]) -> None:
     train: Any = {"step_grpo": train_step_grpo, "sft": train_sft}[recipe]
     types: Any = (RecipeArguments, config, ModelConfig)
     train(*TrlParser(types).parse_args_and_config(list(argv)))
+    return 0
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], sys.argv[2:])
+    raise SystemExit(run(sys.argv[1], sys.argv[2:]))

@@ -1,11 +1,14 @@
 """The command line of `stepgrpo evaluate`."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from stepgrpo import evaluation_command
+from stepgrpo import evaluation_command, launch
 from stepgrpo.evaluation import main
+from stepgrpo.evaluation_arguments import parse_arguments
 from stepgrpo.evaluation_files import check_folder, read_completions, write_whole
 from stepgrpo.evaluation_report import format_groups, format_metrics, format_ways
 from tests.conftest import plan_text
@@ -107,19 +110,75 @@ def test_an_output_folder_that_cannot_be_is_said_before_anything_is_read(tmp_pat
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--samples", "-1", "less than 0"),
-        ("--n", "0", "less than 1"),
-        ("--n", "many", "invalid whole number value"),
-        ("--temperature", "0", "not above 0"),
-        ("--top-p", "1.5", "not in (0, 1]"),
-        ("--completions", "x", "not allowed with argument --model"),
+        ("--samples", "-1", "samples=-1 must be a whole number of at least 0"),
+        ("--n", "0", "n=0 must be a whole number of at least 1"),
+        ("--n", "many", "--n: invalid int value: 'many'"),
+        ("--temperature", "0", "temperature=0.0 must be above 0"),
+        ("--top-p", "1.5", "top_p=1.5 must be in (0, 1]"),
+        ("--completions", "x", "Give either model or completions, a model or what one has written; both"),
+        ("--dtype", "int8", "dtype='int8' is not a choice. Choose one of: auto, bfloat16"),
+        ("--split", "", "split='' must be a text"),
+        ("--sample", "3", "Unknown on the command line: --sample, 3. Choose from: data, out, model"),
+        ("--config", "none.yaml", "none.yaml"),
     ],
 )
 def test_wrong_options_are_named(tmp_path, capsys, option, value, said):
     with pytest.raises(SystemExit) as exit_:
-        main(["--model", "m", "--data", "household", "--out", str(tmp_path), option, value])
+        main(["--model", "m", "--data", "household", "--out", str(tmp_path / "out"), option, value])
     error = capsys.readouterr().err
-    assert exit_.value.code == 2 and option in error and said in error
+    assert exit_.value.code == 2 and said in error and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("yaml", "said"),
+    [
+        ("data: x\nout: y\n", "Give either model or completions, a model or what one has written; neither"),
+        ("data: x\nout: y\nmodel: m\nsampels: 3\nbatch: 2", "Unknown in the YAML file: sampels, batch. Choose from:"),
+        ("data: x\nout: y\nmodel: m\nsamples: 2.5", "samples=2.5 must be a whole number"),
+        ("data: x\nout: y\nmodel: m\nbatch_size: null", "batch_size=None must be a whole number"),
+        ("data: x\nout: 5\nmodel: m", "out=5 must be a text"),
+        ("data: x\nout: y\nmodel: m\ntemperature: [1]", "temperature=[1] must be above 0"),
+        ("out: y\nmodel: m", "required: --data"),
+        ("- data", "must contain a YAML mapping"),
+        ("a: [", "expected the node content"),
+    ],
+)
+def test_wrong_yaml_is_said(tmp_path, capsys, yaml, said):
+    (tmp_path / "e.yaml").write_text(yaml)
+    with pytest.raises(SystemExit) as exit_:
+        parse_arguments(["--config", str(tmp_path / "e.yaml")])
+    assert exit_.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_the_command_line_goes_before_the_yaml(tmp_path):
+    file = tmp_path / "e.yaml"
+    file.write_text(
+        "data: x.jsonl\nout: y\ncompletions: written.jsonl\nsamples: 2\ntop_p: 1e-1\nn: null\nquiet: true\n"
+    )
+    for given in (["--config", str(file)], [f"--config={file}"]):
+        args = parse_arguments([*given, "--samples", "3", "--max_new_tokens", "7"])
+        expected = {"completions": ["written.jsonl"], "samples": 3, "top_p": 0.1, "n": None, "quiet": True}
+        assert {name: getattr(args, name) for name in expected} == expected
+        assert args.max_new_tokens == 7 and args.data == "x.jsonl" and args.temperature == 1.0
+    assert parse_arguments(["--config", str(file), "--max-new-tokens", "8", "--quiet", "false"]).quiet is False
+
+
+def test_the_example_config(capsys):
+    path = Path(__file__).parents[1] / "configs" / "evaluate_household.yaml"
+    args = parse_arguments(["--config", str(path), "--n", "2"])
+    assert args.n == 2 and args.data == "household" and args.split == "test" and args.max_new_tokens == 160
+
+
+def test_started_by_accelerate_where_that_is_asked_for(monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        launch.subprocess, "run", lambda command, check: started.append(command) or SimpleNamespace(returncode=5)
+    )
+    assert main(["--config_file", "a.yaml", "--config", "b.yaml", "--samples", "1", "--num_processes=2"]) == 5
+    assert started[0][1:] == [
+        *["-m", "accelerate.commands.launch", "--config_file", "a.yaml", "--num_processes", "2"],
+        *["-m", "stepgrpo.launch", "evaluate", "--config", "b.yaml", "--samples", "1"],
+    ]
 
 
 def test_main_on_the_household(model_dir, tmp_path):
@@ -140,7 +199,7 @@ def test_another_column_and_key(data, tmp_path, capsys):
     assert json.loads((tmp_path / "metrics.json").read_text())["greedy/exact_match"] == 1.0
     with pytest.raises(SystemExit):
         main([*args, "--gt-field", "stpes"])
-    assert "'stpes' is no column" in (said := capsys.readouterr().err) and "prompt, steps" in said
+    assert "gt_field='stpes' is no column" in (said := capsys.readouterr().err) and "prompt, steps" in said
 
 
 def test_an_interrupted_evaluation_can_be_measured(model_dir, data, tmp_path, capsys, monkeypatch):
