@@ -77,6 +77,9 @@ class RecipeArguments(VerifyArguments):
             Names of modules that are not trained, such as `visual`: those whose dotted name is or ends in one of them.
         merge_adapter (`bool`, *optional*, defaults to `False`):
             Whether a trained LoRA adapter is also saved merged into its base, in the folder `merged` of the output directory.
+        model_card_metrics (`list[str]`, *optional*):
+            `metrics.json` files of `stepgrpo evaluate` that the model card shows, each perhaps with a label in front:
+            `before=FILE`. Used with `push_to_hub`.
     """
 
     data: str = field(default=HOUSEHOLD, metadata={"help": "household, alfred:PATH, alfred-names:PATH or FILE.jsonl"})
@@ -96,4 +99,7 @@ class RecipeArguments(VerifyArguments):
     )
     merge_adapter: bool = field(
         default=False, metadata={"help": "Also save a trained LoRA adapter merged into its base, in OUT/merged."}
+    )
+    model_card_metrics: list[str] | None = field(
+        default=None, metadata={"help": "metrics.json files for the model card, as LABEL=FILE; with push_to_hub."}
     )

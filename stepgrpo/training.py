@@ -11,6 +11,7 @@ from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantiz
 from stepgrpo.config import StepGRPOConfig
 from stepgrpo.data.answers import with_completions
 from stepgrpo.data.sources import ALFRED_NAMES, HOUSEHOLD, read_rows
+from stepgrpo.hub import HubRun, check_hub
 from stepgrpo.modeling import load_model, load_tokenizer, needs_own_loading
 from stepgrpo.recipe import RecipeArguments
 from stepgrpo.rewards.registry import load_rewards
@@ -29,11 +30,12 @@ def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig,
     Raises:
         ValueError: if the data cannot be read.
     """
+    hub = check_hub("sft", recipe, args, model_args)
     train, evaluation = _datasets(recipe, args, completions=True)
     trainer = SFTTrainer(
         args=args, train_dataset=train, eval_dataset=evaluation, **_model(recipe, args, model_args, model)
     )
-    return _run(trainer)
+    return _run(trainer, hub)
 
 
 def train_step_grpo(
@@ -48,18 +50,23 @@ def train_step_grpo(
     Raises:
         ValueError: if the data or a reward function cannot be read.
     """
+    hub = check_hub("step_grpo", recipe, args, model_args)
     names = recipe.reward_funcs or ["household" if recipe.data == HOUSEHOLD else "exact_match"]
     rewards = load_rewards(names, recipe, args.step_plan_key)
     train, evaluation = _datasets(recipe, args, completions=False)
     given = _model(recipe, args, model_args, model)
     trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)
-    return _run(trainer)
+    return _run(trainer, hub)
 
 
-def _run(trainer: Any) -> Any:
+def _run(trainer: Any, hub: HubRun | None) -> Any:
+    if hub is not None:
+        hub.attach(trainer)
     trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     trainer.save_model(trainer.args.output_dir)
     trainer.accelerator.print(f"Saved in {trainer.args.output_dir}.")
+    if hub is not None:
+        hub.push(trainer)
     trainer.accelerator.wait_for_everyone()  # a rank that leaves early takes the others' process group with it
     trainer.accelerator.end_training()
     return trainer
