@@ -86,7 +86,8 @@ def load_tokenizer(path: str | os.PathLike[str], gguf_file: str | None = None, *
     """Loads the tokenizer saved in a directory, or one of the hub.
 
     Args:
-        path: a directory of a model, of an adapter, or of a GGUF file; a hub id; or `smollm2`, see `smollm2_gguf`.
+        path: a directory of a model, of an adapter (the base's tokenizer, where none is saved with it), or of a GGUF file; a
+            hub id; or `smollm2`, see `smollm2_gguf`.
         gguf_file: the name of the GGUF file to read the tokenizer from, if none is saved in the directory. Where it is not
             given and there is one GGUF file, that is read.
         kwargs: for `from_pretrained`.
@@ -94,6 +95,8 @@ def load_tokenizer(path: str | os.PathLike[str], gguf_file: str | None = None, *
     Returns:
         A tokenizer that has a padding token (the end token where it had none).
     """
+    if is_adapter(path) and not (Path(path) / "tokenizer_config.json").is_file():
+        path = _base_of(path)
     path, gguf_file = _located(path, gguf_file)
     directory = Path(path)
     if gguf_file is not None and not (directory / "tokenizer_config.json").is_file():
