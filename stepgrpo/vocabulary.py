@@ -50,12 +50,14 @@ class Vocabulary:
 
 EB_ALFRED = Vocabulary("EB-ALFRED", eb_alfred.ACTIONS, own_column="action_list")
 HOUSEHOLD = Vocabulary("household", HOUSEHOLD_ACTIONS)
+# Rows whose own list is complete and starts at id 0.
+OWN = Vocabulary("the rows' own", (), own_column="action_list")
 
 
 def find_vocabulary(
     rows: Sequence[Mapping[str, Any]], fields: Sequence[str] = GROUND_TRUTH_FIELDS
 ) -> Vocabulary | None:
-    """The table that the rows' ground truths are written in, or None if they fit neither or say nothing.
+    """The table that the rows' ground truths are written in, or None if they fit none or say nothing.
 
     Args:
         rows: rows with ground truths. The steps of up to 64 of them are looked at: nine in ten must fit, those with an id
@@ -68,7 +70,7 @@ def find_vocabulary(
             steps += [(step, row) for step in find_ground_truth(row, fields) if step.action_name is not None]
         except ValueError:
             continue
-    for vocabulary in (EB_ALFRED, HOUSEHOLD):
+    for vocabulary in (EB_ALFRED, HOUSEHOLD, OWN):
         if steps and sum(_fits(step, row, vocabulary) for step, row in steps) >= _FITS * len(steps):
             return vocabulary
     return None

@@ -1,4 +1,4 @@
-"""What a planner is told: the task, the scene's objects and how to answer."""
+"""What the prompts of ALFRED tell a planner of the scene: its objects and the actions on them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stepgrpo.data.answers import PLAN_KEY
 from stepgrpo.data.eb_alfred import ACTIONS, OBJECTS, PORTABLE, PUT, action_id, object_name
+from stepgrpo.data.prompts import Value, action_values
 
 _VERBS = ("find a", "pick up the", "open the", "close the", "turn on the", "turn off the", "slice the")
 _PLACES = tuple(name for name in OBJECTS if name not in PORTABLE)
@@ -25,30 +25,28 @@ def own_actions(objects: Mapping[str, int]) -> list[str]:
     return [f"find a {name}_{number}" for name, count in objects.items() for number in range(2, count + 1)]
 
 
-def plan_prompt(instruction: str, objects: Mapping[str, int], own: Sequence[str], action_ids: bool) -> str:
-    """The user message.
+def prompt_values(instruction: str, objects: Mapping[str, int], own: Sequence[str]) -> dict[str, Value]:
+    """What a prompt template can name.
 
     Args:
         instruction: the task in a person's words.
         objects: of the scene, from `scene_objects`.
         own: the row's own actions, ids from 162 up.
-        action_ids: see `load_alfred`.
     """
-    task = f"Plan this task for a household robot: {instruction}"
-    if not action_ids:
-        things = ", ".join(name if count == 1 else f"{name} ({count})" for name, count in objects.items())
-        return (
-            f"{task}\nObjects: {things}\n"
-            f"Actions: {', '.join(f'{verb} X' for verb in _VERBS)}, {PUT}; the second X is X_2\n"
-            f'Answer with JSON: {{"{PLAN_KEY}": [{{"action_name": "find a X"}}]}}'
-        )
+    return {
+        "instruction": instruction,
+        "objects": lambda: ", ".join(name if count == 1 else f"{name} ({count})" for name, count in objects.items()),
+        "scene_actions": lambda: _scene_actions(objects, own),
+        "verbs": f"{', '.join(f'{verb} X' for verb in _VERBS)}, {PUT}",
+        **action_values((*ACTIONS, *own)),
+    }
+
+
+def _scene_actions(objects: Mapping[str, int], own: Sequence[str]) -> str:
     lines = [f"{verb}: {_with_ids(verb, objects)}" for verb in _VERBS]
     lines[0] += "".join(f", {name.split()[-1]} {len(ACTIONS) + i}" for i, name in enumerate(own))
     lines.append(f"{PUT}: {action_id(PUT)}")
-    return (
-        f"{task}\nActions and their ids:\n" + "\n".join(lines) + "\n"
-        f'Answer with JSON: {{"{PLAN_KEY}": [{{"action_id": 0, "action_name": "{ACTIONS[0]}"}}]}}'
-    )
+    return "\n".join(lines)
 
 
 def _with_ids(verb: str, objects: Iterable[str]) -> str:

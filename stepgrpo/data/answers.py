@@ -34,7 +34,7 @@ def plan_answer(steps: Sequence[PlanStep], action_ids: bool = True) -> str:
 def with_completions(
     rows: Sequence[Mapping[str, Any]], report: ReadReport, action_ids: bool = True
 ) -> list[dict[str, Any]]:
-    """Rows for supervised training, `prompt` and `completion`.
+    """Rows for supervised training: `prompt`, `completion`, and `images` where a row has any.
 
     Args:
         rows: rows with a `prompt` and a `completion` or a ground truth. One with neither is dropped.
@@ -56,6 +56,8 @@ def with_completions(
             conversational = not isinstance(row["prompt"], str)
             completion = [{"role": "assistant", "content": answer}] if conversational else answer
         result.append({"prompt": row["prompt"], "completion": completion})
+        if row.get("images"):
+            result[-1]["images"] = row["images"]
     report.kept = len(result)
     if not result:
         raise ValueError(f"No row can be used for supervised training. {report}")
