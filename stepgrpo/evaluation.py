@@ -158,19 +158,23 @@ def write_completions(
                 on_written([item for one in done for item in one])
 
         with bar:
-            groups = generate_ids(
-                model,
-                tokenizer,
-                [rows[i]["prompt"] for i in mine],
-                max_new_tokens=max_new_tokens,
-                temperature=heat,
-                top_p=top_p,
-                num_samples=count,
-                batch_size=batch_size,
-                # Otherwise all processes would draw the same samples.
-                seed=seed + 1000 * state.process_index,
-                on_batch=batch_done,
-                **pictures,
+            groups = (
+                generate_ids(
+                    model,
+                    tokenizer,
+                    [rows[i]["prompt"] for i in mine],
+                    max_new_tokens=max_new_tokens,
+                    temperature=heat,
+                    top_p=top_p,
+                    num_samples=count,
+                    batch_size=batch_size,
+                    # Otherwise all processes would draw the same samples.
+                    seed=seed + 1000 * state.process_index,
+                    on_batch=batch_done,
+                    **pictures,
+                )
+                if mine  # there may be fewer rows than processes
+                else []
             )
         written = [item for i, group in zip(mine, groups, strict=True) for item in items(i, group)]
         if state.num_processes > 1:

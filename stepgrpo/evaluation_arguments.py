@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from stepgrpo.rewards.plan import PLAN_KEY
 
@@ -137,8 +138,9 @@ def parse_arguments(argv: Sequence[str]) -> EvaluateArguments:
     from trl import TrlParser
 
     options = [part for text in argv for part in (text.split("=", 1) if text.startswith("--config=") else [text])]
+    kind: Any = EvaluateArguments
     parser = TrlParser(
-        EvaluateArguments,
+        kind,
         prog=PROG,
         description="Writes plans with a trained model and measures them.",
         epilog=_EPILOG,

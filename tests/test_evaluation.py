@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from stepgrpo import evaluation
 from stepgrpo.evaluation import evaluate, measure, write_completions
 from stepgrpo.generation import encode_prompt, generate_ids, generate_plans
+from stepgrpo.modeling import load_model, load_processing_class
 from tests.conftest import plan_text
+from tests.vlm import picture
 
 FIND, PICK, PUT, OPEN = (35, "find a Tomato"), (130, "pick up the Tomato"), (133, "put down"), (139, "open the Fridge")
 
@@ -92,6 +95,19 @@ def test_what_is_written_is_told_batch_by_batch(make_model, tiny_tokenizer, caps
     assert "3/3" in (bars := capsys.readouterr().err) and "6/6" in bars
     write_completions(make_model(), tiny_tokenizer, rows, 1)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("seeing", [True, False])
+def test_a_process_without_rows_takes_part(qwen2_5_vl_dir, monkeypatch, seeing):
+    class Second:
+        process_index, num_processes, is_main_process = 1, 2, False
+
+    gathered = [{"row": 0, "way": "greedy", "completion": "", "cut_off": True}]
+    monkeypatch.setattr(evaluation, "PartialState", Second)
+    monkeypatch.setattr(evaluation, "gather_object", lambda written: gathered + written)
+    model, processor = load_model(qwen2_5_vl_dir), load_processing_class(qwen2_5_vl_dir)
+    rows = [row(FIND, images=[picture("red")] if seeing else [])]
+    assert write_completions(model, processor, rows, 2) == gathered
 
 
 def test_nothing_to_measure_is_refused(make_model, tiny_tokenizer):

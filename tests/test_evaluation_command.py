@@ -5,13 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from stepgrpo import evaluation_command, launch
 from stepgrpo.evaluation import main
 from stepgrpo.evaluation_arguments import parse_arguments
 from stepgrpo.evaluation_files import check_folder, read_completions, write_whole
 from stepgrpo.evaluation_report import format_groups, format_metrics, format_ways
+from stepgrpo.generation import generate_plans
+from stepgrpo.modeling import load_model, load_processing_class, load_tokenizer
 from tests.conftest import plan_text
+from tests.vlm import picture
 
 FIND, OPEN = (35, "find a Tomato"), (139, "open the Fridge")
 
@@ -187,6 +191,55 @@ def test_main_on_the_household(model_dir, tmp_path):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["greedy/success"] == 0.0 and metrics["vocabulary"] == "household"
     assert sum(group["rows"] for group in metrics["by_task_type"].values()) == 2
+
+
+def written_in(out):
+    return [json.loads(line)["completion"] for line in (out / "completions.jsonl").read_text().splitlines()]
+
+
+def test_an_adapter_is_measured_as_it_writes(model_dir, data, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    options = {"init_lora_weights": False, "lora_alpha": 400, "task_type": "CAUSAL_LM"}
+    lora = LoraConfig(target_modules=["v_proj", "down_proj"], **options)
+    get_peft_model(load_model(model_dir), lora).save_pretrained(tmp_path / "adapter")
+    for model in ("model", "adapter"):
+        args = ["--model", tmp_path / model, "--data", data, "--out", tmp_path / f"of_{model}", "--samples", 0]
+        assert main([*map(str, args), "--max_new_tokens", "6"]) == 0
+    tokenizer, prompts = load_tokenizer(model_dir), [row(FIND)["prompt"]] * 3
+    expected = generate_plans(load_model(tmp_path / "adapter"), tokenizer, prompts, 6, temperature=0.0)
+    assert written_in(tmp_path / "of_adapter") == [text for [text] in expected]
+    assert written_in(tmp_path / "of_adapter") != written_in(tmp_path / "of_model")
+
+
+def test_a_vision_language_model_sees_the_rows_pictures(qwen2_5_vl_dir, tmp_path):
+    paths = [str(tmp_path / f"{colour}.png") for colour in ("red", "blue")]
+    for path in paths:
+        picture(Path(path).stem, 56, 56).save(path)
+    images = [paths[:1], paths[1:], paths, []]
+    data, loud = tmp_path / "rows.jsonl", tmp_path / "model"
+    data.write_text("\n".join(json.dumps(row(FIND, images=paths)) for paths in images))
+    model, processor = load_model(qwen2_5_vl_dir), load_processing_class(qwen2_5_vl_dir)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight *= 6  # else an untrained model repeats one token whatever it sees
+    model.save_pretrained(loud)
+    processor.save_pretrained(loud)
+    args = ["--model", loud, "--data", data, "--out", tmp_path / "out", "--samples", 1, "--max-new-tokens", 6]
+    assert main([*map(str, args), "--batch-size", "3"]) == 0
+    prompts = [row(FIND)["prompt"]] * 4
+    expected = generate_plans(model, processor, prompts, 6, temperature=0.0, images=images)
+    texts = written_in(tmp_path / "out")
+    assert texts[:4] == [text for [text] in expected] and len(set(texts[:4])) == 4 and len(texts) == 8
+
+
+def test_pictures_for_a_model_that_cannot_see_are_refused(model_dir, data, tmp_path, capsys):
+    data.write_text(json.dumps(row(FIND, images=["x.png"])) + "\n" + json.dumps(row(FIND)))
+    with pytest.raises(SystemExit) as exit_:
+        main(["--model", str(model_dir), "--data", str(data), "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert exit_.value.code == 2 and "1 of the 2 rows" in said and "is no vision-language model" in said
 
 
 def test_another_column_and_key(data, tmp_path, capsys):
