@@ -11,8 +11,9 @@ from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantiz
 from stepgrpo.config import StepGRPOConfig
 from stepgrpo.data.answers import with_completions
 from stepgrpo.data.sources import ALFRED_NAMES, HOUSEHOLD, read_rows
+from stepgrpo.freeze import freeze_modules
 from stepgrpo.hub import HubRun, check_hub
-from stepgrpo.modeling import load_model, load_tokenizer, needs_own_loading
+from stepgrpo.modeling import load_model, load_processing_class, needs_own_loading
 from stepgrpo.recipe import RecipeArguments
 from stepgrpo.rewards.registry import load_rewards
 from stepgrpo.trainer import StepGRPOTrainer
@@ -35,6 +36,7 @@ def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig,
     trainer = SFTTrainer(
         args=args, train_dataset=train, eval_dataset=evaluation, **_model(recipe, args, model_args, model)
     )
+    _freeze(trainer, recipe)
     return _run(trainer, hub)
 
 
@@ -56,7 +58,15 @@ def train_step_grpo(
     train, evaluation = _datasets(recipe, args, completions=False)
     given = _model(recipe, args, model_args, model)
     trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)
+    _freeze(trainer, recipe)
     return _run(trainer, hub)
+
+
+def _freeze(trainer: Any, recipe: RecipeArguments) -> None:
+    """Freezes what is asked for: after the trainer has put adapters in, before it makes the optimizer."""
+    if recipe.freeze_modules:
+        frozen = freeze_modules(trainer.model, recipe.freeze_modules)
+        trainer.accelerator.print(f"Not trained: {', '.join(frozen)}.")
 
 
 def _run(trainer: Any, hub: HubRun | None) -> Any:
@@ -107,7 +117,7 @@ def _model(recipe: RecipeArguments, args: Any, model_args: ModelConfig, model: A
         model = load_model(path, recipe.gguf_file, model_args.dtype or "auto", trainable=True, **options)
     return {
         "model": model,
-        "processing_class": load_tokenizer(path, recipe.gguf_file, padding_side="left"),
+        "processing_class": load_processing_class(path, recipe.gguf_file, padding_side="left"),
         # Training goes on with the adapter that is there.
         "peft_config": None if hasattr(model, "peft_config") else peft_config,
     }
