@@ -16,6 +16,7 @@ from stepgrpo.signal.rule import MATCH_KEYS, MATCH_MODES
 
 REWARD_KINDS = ("rule", "return")
 SEGMENTS = ("plan",)
+ON_ERROR = ("raise", "skip")
 # Loss types whose objective is a sum over tokens of (ratio of the token) x (advantage of the token).
 TOKEN_LEVEL_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo")
 
@@ -58,6 +59,9 @@ class StepGRPOConfig(GRPOConfig):
         step_gamma (`float`, *optional*):
             γ in [0, 1] of the return over the rest of the plan, `R_k = s_k + γ · R_{k+1}`. Where it is not set: 0
             (each step its own credit) for `rule` and functions, 1 (each step the trajectory's reward) for `return`.
+        step_on_error (`str`, *optional*, defaults to `"raise"`):
+            What happens when the verify model fails on a batch: `raise` stops all processes; `skip` leaves the batch out,
+            says so once and counts it in the log.
     """
 
     step_advantage_w: float = field(default=1.0, metadata={"help": "Weight ω of the step term; 0 is TRL's GRPO."})
@@ -78,6 +82,9 @@ class StepGRPOConfig(GRPOConfig):
     step_gamma: float | None = field(
         default=None,
         metadata={"help": "γ of the return over the rest of the plan; 0 for rule and 1 for return if unset."},
+    )
+    step_on_error: str = field(
+        default="raise", metadata={"help": "raise or skip a batch on which the verify model fails."}
     )
 
     def __post_init__(self):
@@ -103,6 +110,7 @@ class StepGRPOConfig(GRPOConfig):
             "step_match_key": MATCH_KEYS,
             "step_baseline": BASELINES,
             "step_scale": SCALES,
+            "step_on_error": ON_ERROR,
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

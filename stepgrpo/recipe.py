@@ -29,12 +29,12 @@ class VerifyArguments:
             Whether the judge waits on the CPU while nobody scores. Not under ZeRO-3 and FSDP, which spread it.
         verify_max_pixels (`int`, *optional*):
             At most so many pixels a picture, for processors that have `max_pixels` (Qwen's).
-        verify_on_error (`str`, *optional*, defaults to `"raise"`):
-            `raise` or `skip` a batch that fails.
     """
 
     verify_model_path: str | None = field(default=None, metadata={"help": "The judge of the reward function verify."})
-    verify_template: str | None = field(default=None, metadata={"help": "Its question, a text with ${plan} or a file."})
+    verify_template: str | None = field(
+        default=None, metadata={"help": "Its question, a text with ${plan} or a file."}
+    )
     verify_yes: list[str] = field(default_factory=lambda: ["yes"], metadata={"help": "Words that mean yes."})
     verify_no: list[str] = field(default_factory=lambda: ["no"], metadata={"help": "Words that mean no."})
     verify_batch_size: int = field(default=8, metadata={"help": "Questions in one forward."})
@@ -42,7 +42,6 @@ class VerifyArguments:
     verify_dtype: str = field(default="auto", metadata={"help": "auto, bfloat16, float16 or float32."})
     verify_offload: bool = field(default=False, metadata={"help": "The judge waits on the CPU between uses."})
     verify_max_pixels: int | None = field(default=None, metadata={"help": "At most so many pixels a picture."})
-    verify_on_error: str = field(default="raise", metadata={"help": "raise or skip a batch that fails."})
 
 
 @dataclass

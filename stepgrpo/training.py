@@ -54,7 +54,7 @@ def train_step_grpo(
     """
     hub = check_hub("step_grpo", recipe, args, model_args)
     names = recipe.reward_funcs or ["household" if recipe.data == HOUSEHOLD else "exact_match"]
-    rewards = load_rewards(names, recipe, args.step_plan_key)
+    rewards = load_rewards(names, recipe, args.step_plan_key, args.step_on_error)
     train, evaluation = _datasets(recipe, args, completions=False)
     given = _model(recipe, args, model_args, model)
     trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)

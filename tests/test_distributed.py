@@ -47,4 +47,4 @@ def test_two_processes_equal_one(variant, tmp_path):
 def test_a_judge_that_fails_on_one_process_stops_both_with_the_reason(tmp_path):
     done = start(tmp_path / "out", "failing", True)
     assert done.returncode != 0
-    assert "NoneType" in done.stderr and "None of them here" in done.stderr and "verify_on_error: skip" in done.stderr
+    assert "NoneType" in done.stderr and "None of them here" in done.stderr and "step_on_error: skip" in done.stderr

@@ -71,6 +71,7 @@ def test_sequence_level_ratio_would_average_step_credit_away(make_model, tiny_to
         ("step_advantage_w", -1.0, ">= 0"),
         ("step_advantage_w", float("nan"), ">= 0"),
         ("step_gamma", 1.5, r"\[0, 1\]"),
+        ("step_on_error", "ignore", "raise, skip"),
     ],
 )
 def test_a_wrong_value_names_the_field_and_the_choices(field, value, choice, tmp_path):

@@ -92,7 +92,7 @@ def break_on(reward, monkeypatch, word):
 def test_a_failure_is_raised_by_default(make_model, tiny_tokenizer, monkeypatch):
     reward = judge(make_model, tiny_tokenizer)
     break_on(reward, monkeypatch, "pick")
-    with pytest.raises(RuntimeError, match=r"failed on 1 batch\(es\).*Broken: no picture.*verify_on_error"):
+    with pytest.raises(RuntimeError, match=r"failed on 1 batch\(es\).*Broken: no picture.*step_on_error"):
         reward(completions=[plan_text([PICK])], instruction=["go"])
 
 
@@ -219,8 +219,9 @@ def test_by_name_from_a_recipe(make_model, tiny_tokenizer, tmp_path, caplog):
     with pytest.raises(ValueError, match="verify_model_path is not set"):
         load_rewards(["verify"], RecipeArguments())
     recipe = RecipeArguments(verify_model_path=str(tmp_path), verify_yes=["good", "yes"], verify_batch_size=3)
-    (reward,) = load_rewards(["verify"], recipe, "plan")
-    assert isinstance(reward, VerifyReward) and (reward.batch_size, reward.plan_key) == (3, "plan")
+    (reward,) = load_rewards(["verify"], recipe, "plan", "skip")
+    assert isinstance(reward, VerifyReward)
+    assert (reward.batch_size, reward.plan_key, reward.on_error) == (3, "plan", "skip")
     assert "verify_no_plan: -1" in caplog.text
     load_rewards(["lcs"], recipe)
     assert "it is not used" in caplog.text

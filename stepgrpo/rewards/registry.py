@@ -22,7 +22,7 @@ _HOME = {
 
 
 def load_rewards(
-    names: Sequence[str], verify: Any = None, plan_key: str = "executable_plan"
+    names: Sequence[str], verify: Any = None, plan_key: str = "executable_plan", on_error: str = "raise"
 ) -> list[Callable[..., Any]]:
     """The reward functions of these names.
 
@@ -30,6 +30,7 @@ def load_rewards(
         names: names of the registry, or dotted paths: `package.module.function` or `package.module:function`.
         verify: `VerifyArguments`, for the name `verify`.
         plan_key: key of the list of steps in a completion's JSON, for `verify`.
+        on_error: "raise" or "skip" a batch on which the verify model fails.
 
     Raises:
         ValueError: if there is no such function, which says what was tried and what the choices are; or if the verify model is
@@ -37,15 +38,19 @@ def load_rewards(
     """
     if getattr(verify, "verify_model_path", None) and VERIFY not in names:
         logger.warning("verify_model_path is set, but reward_funcs %s has no `verify`: it is not used.", list(names))
-    return [make_verify(verify, plan_key, alone=len(names) == 1) if name == VERIFY else _load(name) for name in names]
+    alone = len(names) == 1
+    return [make_verify(verify, plan_key, on_error, alone) if name == VERIFY else _load(name) for name in names]
 
 
-def make_verify(arguments: Any, plan_key: str = "executable_plan", alone: bool = False) -> Callable[..., Any]:
+def make_verify(
+    arguments: Any, plan_key: str = "executable_plan", on_error: str = "raise", alone: bool = False
+) -> Callable[..., Any]:
     """The verify model of `VerifyArguments` as a reward function.
 
     Args:
         arguments: `VerifyArguments`.
         plan_key: key of the list of steps in a completion's JSON.
+        on_error: "raise" or "skip" a batch that fails.
         alone: whether there is no other reward function.
 
     Raises:
@@ -53,15 +58,15 @@ def make_verify(arguments: Any, plan_key: str = "executable_plan", alone: bool =
     """
     if not getattr(arguments, "verify_model_path", None):
         raise ValueError(
-            "reward_funcs has `verify`, but verify_model_path is not set: the directory or hub id of a vision-language or text "
-            "model that judges the plans."
+            "reward_funcs has `verify`, but verify_model_path is not set: the directory or hub id of a vision-language or "
+            "text model that judges the plans."
         )
     from stepgrpo.rewards.verify import VerifyReward
 
     if alone and arguments.verify_no_plan is None:
         logger.warning(
-            "verify is the only reward and verify_no_plan is not set: a completion without a plan counts as 0, better than a bad "
-            "plan. Set verify_no_plan: -1, or add plan_format to reward_funcs."
+            "verify is the only reward and verify_no_plan is not set: a completion without a plan counts as 0, better "
+            "than a bad plan. Set verify_no_plan: -1, or add plan_format to reward_funcs."
         )
     pixels = arguments.verify_max_pixels
     return VerifyReward(
@@ -73,7 +78,7 @@ def make_verify(arguments: Any, plan_key: str = "executable_plan", alone: bool =
         no_plan=arguments.verify_no_plan,
         dtype=arguments.verify_dtype,
         offload=arguments.verify_offload,
-        on_error=arguments.verify_on_error,
+        on_error=on_error,
         plan_key=plan_key,
         processor_kwargs={"max_pixels": pixels} if pixels else None,
     )

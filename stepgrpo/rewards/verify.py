@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from transformers.image_utils import load_image
 
+from stepgrpo.config import ON_ERROR
 from stepgrpo.frozen.answers import both_answers, yes_minus_no
 from stepgrpo.frozen.load import load_frozen
 from stepgrpo.rewards.judge_prompt import question, read_template, without_control_tokens
@@ -20,8 +21,6 @@ from stepgrpo.rewards.text import completion_text
 from stepgrpo.segment.plan import parse_plan
 
 logger = logging.getLogger(__name__)
-
-ON_ERROR = ("raise", "skip")
 
 
 @dataclass
@@ -48,8 +47,8 @@ class VerifyReward:
         no_plan: the reward of a completion without a plan, in [-1, 1]; None leaves it to the other reward functions.
         dtype: of the weights; "auto" is bfloat16 on an accelerator and the saved one on the CPU.
         offload: whether the weights wait on the CPU while nobody scores.
-        on_error: what happens when a batch fails: "raise", on all processes, or "skip": no reward for its completions, one
-            loud message, and a count in the logs.
+        on_error: what happens when a batch fails (`step_on_error` in recipes): "raise", on all processes, or "skip": no reward
+            for its completions, one loud message, and a count in the logs.
         plan_key: key of the list of steps in the completion's JSON.
         chat_template_kwargs: for the judge's chat template, such as `{"enable_thinking": False}`.
         processor_kwargs: for its processor, such as `{"max_pixels": 401408}`.
@@ -241,7 +240,7 @@ class VerifyReward:
         here = f"The first one here: {type(failures[0]).__name__}: {failures[0]}" if failures else "None of them here."
         if self.on_error == "raise":
             raise RuntimeError(
-                f"The verify model failed on {failed} batch(es). {here} verify_on_error: skip goes on without their rewards."
+                f"The verify model failed on {failed} batch(es). {here} step_on_error: skip goes on without their rewards."
             ) from (failures[0] if failures else None)
         if failures and not self._complained:
             self._complained = True
