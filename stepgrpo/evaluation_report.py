@@ -34,7 +34,7 @@ def format_ways(metrics: Mapping[str, float]) -> str:
 
 
 def format_groups(title: str, groups: Mapping[str, Mapping[str, float]]) -> str:
-    """The table of groups of rows: a line per group; how many rows, then success, exact match and step accuracy.
+    """The table of groups of rows: a line per group; how many rows, then success, exact match and step accuracy by way.
 
     Args:
         title: what the groups are.
@@ -46,7 +46,8 @@ def format_groups(title: str, groups: Mapping[str, Mapping[str, float]]) -> str:
         [label, f"{metrics['rows']:.0f}", *(_percent(metrics.get(name)) for name in names)]
         for label, metrics in groups.items()
     ]
-    return _table([[title, "rows", *(name.replace("/", " ") for name in names)], *rows], least=4)
+    ways, heads = zip(*(name.split("/") for name in names), strict=True) if names else ((), ())
+    return _table([["", "", *ways], [title, "rows", *heads], *rows], least=4)
 
 
 def _percent(value: float | None) -> str:

@@ -61,10 +61,12 @@ def test_table_of_one_model_and_of_its_groups():
     lines = format_groups("length", groups).splitlines()
     assert len({len(line) for line in lines}) == 1
     assert [line.split() for line in lines] == [
-        ["length", "rows", "greedy", "exact_match"],
+        ["greedy"],
+        ["length", "rows", "exact_match"],
         ["1-4", "12", "50.0%"],
         ["unknown", "3", "-"],
     ]
+    assert format_groups("length", {"unknown": {"rows": 3}}).split() == ["length", "rows", "unknown", "3"]
 
 
 def test_main_writes_metrics_of_a_saved_model(model_dir, tmp_path, capsys):
