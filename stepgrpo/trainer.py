@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +17,15 @@ from stepgrpo.config import StepGRPOConfig, load_signal
 from stepgrpo.credit import prefix_states, score_table, spread_on_tokens, step_advantages
 from stepgrpo.data.columns import check_ground_truth
 from stepgrpo.monitor import StepMonitor, batch_statistics
+from stepgrpo.resume import load_rollouts, save_rollouts, skip_epochs
 from stepgrpo.rollout import Rollout
 from stepgrpo.segment.plan import step_keys
 from stepgrpo.segment.segmenter import plan_rollout
 from stepgrpo.signal import Scores, Signal, score_rollouts
 from stepgrpo.signal.returns import return_signal
 from stepgrpo.signal.rule import RuleSignal, ground_truth_fields
+
+logger = logging.getLogger(__name__)
 
 PROMPT_END = 8  # tokens of a prompt that show whether it ends inside a reasoning block
 
@@ -42,6 +47,7 @@ class StepGRPOTrainer(GRPOTrainer):
     _tag_names = ["trl", "grpo", "stepgrpo"]  # noqa: RUF012
     _name = "GRPO"  # whose paper the model card cites; the tags name this trainer
     args: StepGRPOConfig
+    _prompt_sampler: Any = None  # of the training data; None for a stream
 
     def __init__(
         self,
@@ -79,6 +85,34 @@ class StepGRPOTrainer(GRPOTrainer):
         super()._set_signature_columns_if_needed()
         fields = ground_truth_fields(self.args.step_gt_field)
         self._signature_columns = list(dict.fromkeys([*(self._signature_columns or []), *fields]))  # type: ignore
+
+    def _get_train_sampler(self, dataset=None):
+        self._prompt_sampler = super()._get_train_sampler(dataset)
+        return self._prompt_sampler
+
+    def _save_checkpoint(self, model, trial):
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        if not self.args.save_only_model:
+            used_up = self._step % (self.args.steps_per_generation * self.num_iterations) == 0
+            buffer = None if used_up else self._buffered_inputs
+            save_rollouts(folder, self.accelerator.process_index, self._step, buffer)
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        if not self.args.ignore_data_skip:
+            skip_epochs(self._prompt_sampler, int(self.state.epoch or 0))
+        saved = load_rollouts(checkpoint, self.accelerator.process_index, self.accelerator.device)
+        if saved is not None:
+            self._step, self._buffered_inputs = saved
+        else:
+            # From a run of plain TRL or of another number of processes.
+            logger.warning(
+                "%s has no rollouts of this process: the run goes on, but not as if it had never stopped.", checkpoint
+            )
+            self._step = self.state.global_step * self.args.gradient_accumulation_steps
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
