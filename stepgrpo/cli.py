@@ -11,6 +11,7 @@ from stepgrpo._version import __version__
 # name: module with a `main(argv)`, what it does
 COMMANDS = {
     "demo": ("stepgrpo.demo.run", "train a small planner on the household world: GRPO beside step-level GRPO"),
+    "prepare": ("stepgrpo.data.convert", "convert a data set to training rows and say what was dropped"),
     "train": ("stepgrpo.launch", "start recipes for training with `accelerate launch`: step_grpo or sft"),
     "evaluate": ("stepgrpo.evaluation_command", "write plans with a trained model and measure them"),
 }

@@ -51,8 +51,9 @@ class RecipeArguments(VerifyArguments):
 
     Parameters:
         data (`str`, *optional*, defaults to `"household"`):
-            `household`; `alfred:PATH`; `alfred-names:PATH`, whose prompts are four times as short and ask for names without
-            ids; or the path of a JSON-lines file whose rows have a `prompt`.
+            `household`; `household-pictures`; `alfred:PATH`; `alfred-names:PATH`, whose prompts are four times as short and ask
+            for names without ids; `embodiedbench:PATH`; `easyr1:PATH`; `rebp:PATH`; or the path of a JSON-lines file whose
+            rows have a `prompt`. See docs/data.md.
         train_split (`str`, *optional*, defaults to `"train"`):
             Split to train on.
         train_n (`int`, *optional*):

@@ -10,7 +10,8 @@ from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantiz
 
 from stepgrpo.config import StepGRPOConfig
 from stepgrpo.data.answers import with_completions
-from stepgrpo.data.sources import ALFRED_NAMES, HOUSEHOLD, read_rows
+from stepgrpo.data.dataset import to_dataset
+from stepgrpo.data.sources import ALFRED_NAMES, WORLDS, read_rows
 from stepgrpo.freeze import freeze_modules
 from stepgrpo.hub import HubRun, check_hub
 from stepgrpo.modeling import load_model, load_processing_class, needs_own_loading
@@ -53,7 +54,7 @@ def train_step_grpo(
         ValueError: if the data or a reward function cannot be read.
     """
     hub = check_hub("step_grpo", recipe, args, model_args)
-    names = recipe.reward_funcs or ["household" if recipe.data == HOUSEHOLD else "exact_match"]
+    names = recipe.reward_funcs or ["household" if recipe.data in WORLDS else "exact_match"]
     rewards = load_rewards(names, recipe, args.step_plan_key, args.step_on_error)
     train, evaluation = _datasets(recipe, args, completions=False)
     given = _model(recipe, args, model_args, model)
@@ -97,7 +98,7 @@ def _dataset(
     if completions:
         rows = with_completions(rows, report, action_ids=not data.startswith(ALFRED_NAMES))
     logger.info("%s, %s: %s", data, split, report)
-    return Dataset.from_list(rows)
+    return to_dataset(rows)
 
 
 def _model(recipe: RecipeArguments, args: Any, model_args: ModelConfig, model: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from stepgrpo.data.files import parse_json
-from stepgrpo.data.report import ReadReport
+from stepgrpo.data.report import ReadReport, Unfit
 from stepgrpo.segment.plan import PlanStep, fold_name
 from stepgrpo.vocabulary import EB_ALFRED, HOUSEHOLD, OWN, Vocabulary
 
@@ -17,19 +17,6 @@ RESPELLED = "an action's name written as in the list of actions"
 ID_FROM_NAME = "an id beyond the list of actions, taken from the name"
 # As the benchmark's prompts list them; the history in the same prompts has a comma after the id.
 _LISTED = re.compile(r"action id (\d+):[ \t]*(.*?)[ \t]*(?=,?\s*action id \d+:|\n|$)")
-
-
-class UnfitPlan(ValueError):
-    """A plan that the actions do not allow.
-
-    Attributes:
-        reason: why, the same words for all plans that fail so.
-        detail: the step.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason, self.detail = reason, detail
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ class ActionTable:
             The steps, `{"action_id", "action_name"}`, and what was changed about them, each once.
 
         Raises:
-            UnfitPlan: for a step that is no action of the table, or two.
+            Unfit: for a step that is no action of the table, or two.
         """
         plan, changes = [], []
         for number, step in enumerate(steps):
@@ -84,15 +71,15 @@ class ActionTable:
             detail = f"step {number}, {index} {name!r}" if index is not None else f"step {number}, {name!r}"
             if name is None:
                 if not in_table:
-                    raise UnfitPlan("an action id that the list of actions has not", detail)
+                    raise Unfit("an action id that the list of actions has not", detail)
             elif index is None:
                 if known is None:
-                    raise UnfitPlan("an action name that the list of actions has not", detail)
+                    raise Unfit("an action name that the list of actions has not", detail)
                 index = known
             elif in_table and fold_name(self.names[index]) == fold_name(name):
                 pass
             elif in_table or known is None:
-                raise UnfitPlan("an action id and name that are not the same action", detail)
+                raise Unfit("an action id and name that are not the same action", detail)
             else:
                 index = known
                 changes.append(ID_FROM_NAME)
@@ -109,8 +96,8 @@ def fit_plan(
     """`ActionTable.fit` with a report: None for a plan that is dropped, with the `rows` that have it."""
     try:
         plan, changes = table.fit(steps)
-    except UnfitPlan as error:
-        report.drop(error.reason, f"{where}, {error.detail}", rows)
+    except Unfit as error:
+        report.drop_unfit(error, where, rows)
         return None
     for change in changes:
         report.note(change, where, rows)
@@ -125,7 +112,7 @@ def action_table(listed: Mapping[int, str]) -> ActionTable:
             row's own and follow them without a gap; likewise for the household. Any other list starts at 0 and is complete.
 
     Raises:
-        ValueError: if it has gaps.
+        Unfit: if it has gaps.
     """
     return _table(tuple(sorted(listed.items())))
 
@@ -143,7 +130,7 @@ def _table(listed: tuple[tuple[int, str], ...]) -> ActionTable:
         if not beyond or vocabulary.own_column:
             return ActionTable(vocabulary, tuple(name for _, name in beyond))
     if [index for index, _ in listed] != list(range(len(listed))):
-        raise ValueError(f"a list of actions with gaps: {len(listed)} ids, {listed[0][0]} to {listed[-1][0]}")
+        raise Unfit("a list of actions with gaps", f"{len(listed)} ids, {listed[0][0]} to {listed[-1][0]}")
     return ActionTable(OWN, tuple(name for _, name in listed))
 
 
@@ -156,7 +143,7 @@ def read_action_list(value: Any) -> dict[int, str]:
             or None.
 
     Raises:
-        ValueError: if it is none of these.
+        Unfit: if it is none of these.
     """
     if isinstance(value, str):
         value = parse_json(value) if value.strip() else None
@@ -173,7 +160,7 @@ def read_action_list(value: Any) -> dict[int, str]:
             return dict(_pair(item) for item in value)
     except (ValueError, TypeError, KeyError):
         pass
-    raise ValueError(f"not a list of actions: {value!r:.80}")
+    raise Unfit("a list of actions that cannot be read", f"{value!r:.80}")
 
 
 def _pair(item: Any) -> tuple[int, str]:

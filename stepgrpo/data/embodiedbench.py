@@ -2,8 +2,8 @@
 
 The layout, as its data cards describe it: a JSON list of episodes with `model_name`, `eval_set`, `episode_id`, `instruction`,
 `input` (the first prompt), `success`, and `trajectory`, a list of decisions with `input_image_path`, `visual_description`,
-`reasoning_and_reflection`, `language_plan`, and `executable_plan`, a list of executed actions with `step_id`, `img_path`, `action`
-(`[id, name]`), `action_success` and `env_feedback`.
+`reasoning_and_reflection`, `language_plan`, and `executable_plan`, a list of executed actions with `step_id`, `img_path`,
+`action` (`[id, name]`), `action_success` and `env_feedback`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from stepgrpo.data.action_table import ActionTable, action_table, fit_plan, listed_actions
 from stepgrpo.data.files import read_records
-from stepgrpo.data.pictures import NoPicture, find_pictures
+from stepgrpo.data.pictures import find_pictures
 from stepgrpo.data.prompts import COMMON_FIELDS, NO_HISTORY, Draft, action_values
-from stepgrpo.data.report import ReadReport
+from stepgrpo.data.report import ReadReport, Unfit
 from stepgrpo.segment.plan import PlanStep
 from stepgrpo.signal.rule import read_ground_truth
 
@@ -33,8 +33,8 @@ EVAL_SETS = {
 def embodiedbench_drafts(path: Path, split: str | None, report: ReadReport, images: bool = True) -> list[Draft]:
     """Reads a trajectory set, a row per decision.
 
-    The ground truth of a row is the rest of the episode from its picture on: the actions of this decision and of all later ones,
-    without those that failed. Only episodes that reached their goal have such a plan.
+    The ground truth of a row is the rest of the episode from its picture on: the actions of this decision and of all later
+    ones, without those that failed. Only episodes that reached their goal have such a plan.
 
     Args:
         path: the JSON file, or a folder with one.
@@ -87,14 +87,14 @@ def _rows_of(
         str(episode[key]) for key in ("model_name", "eval_set", "episode_id") if episode.get(key) is not None
     )
     where = name or where
-    decisions = [entry for entry in episode.get("trajectory") or [] if isinstance(entry, Mapping)]
+    trajectory = episode.get("trajectory")
+    decisions = trajectory if isinstance(trajectory, list) else []
     report.read += max(1, len(decisions))
     try:
         instruction, table = _checked(episode, decisions)
         done = [_Action(entry) for decision in decisions for entry in decision.get("executable_plan") or []]
-    except ValueError as error:
-        reason, _, detail = str(error).partition(": ")
-        report.drop(reason, f"{where}, {detail}" if detail else where, max(1, len(decisions)))
+    except Unfit as error:
+        report.drop_unfit(error, where, max(1, len(decisions)))
         return []
     if episode.get("success") is None:
         report.note("an episode that does not say whether it succeeded", where, len(decisions))
@@ -133,28 +133,39 @@ def _rows_of(
 
 
 def _checked(episode: Mapping[str, Any], decisions: Sequence[Any]) -> tuple[str, ActionTable]:
-    """The instruction and the actions of an episode. Raises ValueError, reason and detail, where it is of no use."""
+    """The instruction and the actions of an episode. Raises Unfit where it is of no use."""
     if not decisions:
-        raise ValueError("no trajectory")
-    if episode.get("success") is not None and not float(episode["success"]) >= 1:
-        raise ValueError("an episode that did not reach its goal")
+        raise Unfit("no trajectory")
+    for number, decision in enumerate(decisions):
+        if not isinstance(decision, Mapping) or not isinstance(decision.get("executable_plan") or [], list):
+            raise Unfit("a trajectory with a decision that has no list executable_plan", f"{number}")
+    if episode.get("success") is not None and not _is_one(episode["success"]):
+        raise Unfit("an episode that did not reach its goal")
     instruction = " ".join(str(episode.get("instruction") or "").split())
     if not instruction:
-        raise ValueError("no instruction")
+        raise Unfit("no instruction")
     return instruction, action_table(listed_actions(str(episode.get("input") or "")))
 
 
+def _is_one(value: Any) -> bool:
+    """Whether a flag says yes: the sets have 1.0 and 0.0, their copies true, "1" and "True" too."""
+    return str(value).strip().lower() in ("1", "1.0", "true")
+
+
 class _Action:
-    """An executed action. Raises ValueError, reason and detail, if it is none of a list of actions."""
+    """An executed action. Raises Unfit if it is none of a list of actions."""
 
     def __init__(self, entry: Any) -> None:
-        action = entry.get("action") if isinstance(entry, Mapping) else entry
-        if not isinstance(action, (list, tuple)) or len(action) != 2:
-            raise ValueError(f"an action that is no [id, name]: {action!r:.60}")
-        self.step: PlanStep = read_ground_truth([action])[0]
         details = entry if isinstance(entry, Mapping) else {}
+        action = details.get("action", entry)
+        if not isinstance(action, list) or len(action) != 2:
+            raise Unfit("an action that is no [id, name]", f"{action!r:.60}")
+        try:
+            self.step: PlanStep = read_ground_truth([action])[0]
+        except ValueError:
+            raise Unfit("an action that is no [id, name]", f"{action!r:.60}") from None
         success = details.get("action_success")
-        self.succeeded = success is None or float(success) > 0
+        self.succeeded = success is None or _is_one(success)
         self.feedback = str(details.get("env_feedback") or "")
         self.picture = details.get("img_path")
 
@@ -189,7 +200,7 @@ def _add_picture(row: dict[str, Any], picture: Any, folders: Sequence[Path], ima
         return False
     try:
         row["images"] = find_pictures([picture], folders)
-    except NoPicture as error:
-        report.drop(error.reason, f"{row['id']}, {error.detail}")
+    except Unfit as error:
+        report.drop_unfit(error, row["id"])
         return False
     return True

@@ -10,18 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-
-class NoPicture(ValueError):
-    """A picture that cannot be had.
-
-    Attributes:
-        reason: why, the same words for all pictures that fail so.
-        detail: which picture.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason, self.detail = reason, detail
+from stepgrpo.data.report import Unfit
 
 
 def find_pictures(values: Iterable[Any], folders: Sequence[Path]) -> list[str | Image.Image]:
@@ -33,7 +22,7 @@ def find_pictures(values: Iterable[Any], folders: Sequence[Path]) -> list[str | 
         folders: where relative paths may start, the first that has the file.
 
     Raises:
-        NoPicture: for a picture that is not there or cannot be opened; only the headers are read.
+        Unfit: for a picture that is not there or cannot be opened; only the headers are read.
     """
     return [_find(value, folders) for value in values]
 
@@ -46,26 +35,26 @@ def _find(value: Any, folders: Sequence[Path]) -> str | Image.Image:
     if isinstance(value, (bytes, bytearray)):
         return _opened(BytesIO(value), f"{len(value)} bytes")
     if not isinstance(value, (str, Path)) or not str(value):
-        raise NoPicture("a picture that is neither a path nor bytes", f"{type(value).__name__}")
+        raise Unfit("a picture that is neither a path nor bytes", f"{type(value).__name__}")
     text = str(value)
     if text.startswith("data:"):
         try:
             return _opened(BytesIO(base64.b64decode(text.partition(",")[2])), text[:30])
         except ValueError:
-            raise NoPicture("a picture that cannot be opened", text[:30]) from None
+            raise Unfit("a picture that cannot be opened", text[:30]) from None
     if text.startswith(("http://", "https://")):
-        raise NoPicture("a picture on the web; download it first", text)
+        raise Unfit("a picture on the web; download it first", text)
     path = Path(text.removeprefix("file://"))
     for folder in folders:
         file = folder / path  # an absolute path stays what it is
         if file.is_file():
             _opened(file, str(path)).close()
             return str(file.absolute())
-    raise NoPicture("a picture that is not there", str(path))
+    raise Unfit("a picture that is not there", str(path))
 
 
 def _opened(file: BytesIO | Path, name: str) -> Image.Image:
     try:
         return Image.open(file)
     except (OSError, ValueError, SyntaxError):  # Pillow's readers raise each of them
-        raise NoPicture("a picture that cannot be opened", name) from None
+        raise Unfit("a picture that cannot be opened", name) from None

@@ -6,6 +6,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 
+class Unfit(ValueError):
+    """A row that cannot be used.
+
+    Attributes:
+        reason: why, the same words for all rows that fail so.
+        detail: what is wrong with this one.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason, self.detail = reason, detail
+
+
 @dataclass
 class ReadReport:
     """Counts of what was read.
@@ -30,6 +43,10 @@ class ReadReport:
         """Counts rows that are not used."""
         self.dropped[reason] += rows
         self.first.setdefault(reason, where)
+
+    def drop_unfit(self, error: Unfit, where: str, rows: int = 1) -> None:
+        """Counts rows that are not used for what the error says."""
+        self.drop(error.reason, f"{where}, {error.detail}" if error.detail else where, rows)
 
     def note(self, remark: str, where: str, rows: int = 1) -> None:
         """Counts rows that are used all the same."""
