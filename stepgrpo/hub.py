@@ -121,7 +121,8 @@ class HubRun:
                 trainer.accelerator.print(f"Pushed to {address}.")
             except Exception as error:
                 reason = refused("the push failed", error, self.repository.token)
-                problem = f"{reason} The model is saved in {folder}; push it by: python -m stepgrpo.hub_push {folder}"
+                again = f"python -m stepgrpo.hub_push {folder} --hub_model_id {self.repository.id}"
+                problem = f"{reason}. The model is saved in {folder}; push it by: {again}"
         _agree(problem)
 
     def push_checkpoint(self, trainer: Any, checkpoint: Path) -> None:

@@ -108,7 +108,9 @@ def push_files(
 
 def refused(what: str, error: BaseException, token: str) -> str:
     """A message that says what went wrong with the Hub and at which address, without the token."""
-    reason = str(error).strip().replace(token, "[removed]") or type(error).__name__
+    # The client's messages have several lines, some of them advice on HTTP.
+    lines = [line for line in str(error).split("\n") if not line.startswith("For more information check")]
+    reason = " ".join(" ".join(lines).split()).replace(token, "[removed]") or type(error).__name__
     if isinstance(error, OfflineModeIsEnabled):
         reason = "HF_HUB_OFFLINE is set."
     return f"push_to_hub: {what} ({constants.ENDPOINT}): {reason}"
