@@ -65,8 +65,8 @@ def make_verify(
 
     if alone and arguments.verify_no_plan is None:
         logger.warning(
-            "verify is the only reward and verify_no_plan is not set: a completion without a plan counts as 0, better "
-            "than a bad plan. Set verify_no_plan: -1, or add plan_format to reward_funcs."
+            "verify is the only reward and verify_no_plan is not set: a completion without a plan has no reward and advantage "
+            "0, better than a bad plan's. Set verify_no_plan: -1, or add plan_format to reward_funcs."
         )
     pixels = arguments.verify_max_pixels
     return VerifyReward(
