@@ -24,6 +24,7 @@ from stepgrpo.segment.segmenter import plan_rollout
 from stepgrpo.signal import Scores, Signal, score_rollouts
 from stepgrpo.signal.returns import return_signal
 from stepgrpo.signal.rule import RuleSignal, ground_truth_fields
+from stepgrpo.vision import padded_by_row, skip_absent_pictures
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class StepGRPOTrainer(GRPOTrainer):
     _tag_names = ["trl", "grpo", "stepgrpo"]  # noqa: RUF012
     _name = "GRPO"  # whose paper the model card cites; the tags name this trainer
     args: StepGRPOConfig
+    _buffered_inputs: Any
     _prompt_sampler: Any = None  # of the training data; None for a stream
 
     def __init__(
@@ -72,6 +74,11 @@ class StepGRPOTrainer(GRPOTrainer):
         self._step_monitor = StepMonitor(judges_steps=args.step_reward_kind != "return")
         self._trajectory_rewards: Tensor | None = None
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *rest, **kwargs)
+        if self._is_vlm:
+            self._tokenizer.padding_side = "left"  # the processor pads prompts by it, and TRL expects them so
+        for model in (self.model, self.ref_model):
+            if model is not None:
+                skip_absent_pictures(self.accelerator.unwrap_model(model))
         for reward_func in self.reward_funcs:
             # A reward function that holds a frozen model of its own, such as `VerifyReward`.
             if hasattr(reward_func, "prepare") and not isinstance(reward_func, torch.nn.Module):
@@ -93,7 +100,7 @@ class StepGRPOTrainer(GRPOTrainer):
     def _save_checkpoint(self, model, trial):
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         if not self.args.save_only_model:
-            used_up = self._step % (self.args.steps_per_generation * self.num_iterations) == 0
+            used_up = self._step % ((self.args.steps_per_generation or 1) * self.num_iterations) == 0
             buffer = None if used_up else self._buffered_inputs
             save_rollouts(folder, self.accelerator.process_index, self._step, buffer)
         super()._save_checkpoint(model, trial)
@@ -124,8 +131,23 @@ class StepGRPOTrainer(GRPOTrainer):
         self._trajectory_rewards = total[start : start + len(prompts)]
         return rewards_per_func
 
+    def _generate(self, prompts):
+        *others, images, tool_images = super()._generate(prompts)
+        if images is not None:
+            # TRL marks a row without pictures by None, which no processor takes beside rows that have some.
+            images = [row or [] for row in images]
+        return *others, images, tool_images
+
+    def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **kwargs):
+        if padded_by_row(kwargs):
+            kwargs["num_images"] = [1] * len(input_ids)
+        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
+
     def _generate_and_score_completions(self, inputs):
+        inputs = [_with_image_list(row) for row in inputs]
         outputs = super()._generate_and_score_completions(inputs)
+        if padded_by_row(outputs):
+            outputs["num_images"] = [1] * len(inputs)
         if self.args.step_advantage_w != 0.0:
             outputs["advantages"] = self._compute_advantages(inputs, outputs)
         self._trajectory_rewards = None
@@ -202,6 +224,14 @@ class StepGRPOTrainer(GRPOTrainer):
             self._metrics[mode][name].append(value)
         self._metrics[mode]["step_credit/seconds"].append(seconds)
         self._step_monitor.report(totals, rollouts, self.accelerator.is_main_process, training=mode == "train")
+
+
+def _with_image_list(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose pictures are a list. TRL takes None for no pictures, and then fails on a batch where no row has any."""
+    if "images" not in row and "image" not in row:
+        return row
+    images = row.get("images", [row.get("image")])
+    return {**row, "images": [image for image in images or [] if image is not None]}
 
 
 def _make_signal(args: StepGRPOConfig) -> Signal:
