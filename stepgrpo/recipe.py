@@ -51,9 +51,9 @@ class RecipeArguments(VerifyArguments):
 
     Parameters:
         data (`str`, *optional*, defaults to `"household"`):
-            `household`; `household-pictures`; `alfred:PATH`; `alfred-names:PATH`, whose prompts are four times as short and ask
-            for names without ids; `embodiedbench:PATH`; `easyr1:PATH`; `rebp:PATH`; or the path of a JSON-lines file whose
-            rows have a `prompt`. See docs/data.md.
+            `household`; `household-pictures`; `alfred:PATH`; `alfred-names:PATH`, whose prompts are four times as short and
+            ask for names without ids; `embodiedbench:PATH`; `easyr1:PATH`; `rebp:PATH`; or the path of a JSON-lines file
+            whose rows have a `prompt`. See docs/data.md.
         train_split (`str`, *optional*, defaults to `"train"`):
             Split to train on.
         train_n (`int`, *optional*):
@@ -82,7 +82,9 @@ class RecipeArguments(VerifyArguments):
             `before=FILE`. Used with `push_to_hub`.
     """
 
-    data: str = field(default=HOUSEHOLD, metadata={"help": "household, alfred:PATH, alfred-names:PATH or FILE.jsonl"})
+    data: str = field(
+        default=HOUSEHOLD, metadata={"help": "household, alfred:PATH, embodiedbench:PATH, ..., or FILE.jsonl"}
+    )
     train_split: str = field(default="train", metadata={"help": "Split to train on."})
     train_n: int | None = field(default=None, metadata={"help": "How many rows to train on."})
     max_plan_steps: int | None = field(default=None, metadata={"help": "Leave out training rows with longer plans."})

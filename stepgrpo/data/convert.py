@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def write_rows(rows: Sequence[Mapping[str, Any]], out: Path, relative: bool = True) -> None:
     """Writes rows as JSON lines, whole or not at all.
 
-    Pictures that are no files are written as PNG to a folder beside it, `rows_images` for `rows.jsonl`, named by what they show.
+    Pictures that are no files are written as PNG to a folder beside it, `rows_images` for `rows.jsonl`, named by what they
+    show.
 
     Args:
         rows: the rows.

@@ -22,9 +22,9 @@ def to_dataset(rows: Sequence[Mapping[str, Any]]) -> Dataset:
 
     Returns:
         A data set with every column that a row has, None where it lacks it. `images` is a list of pictures, `[]` for none, and
-        left out if no row has any. `prompt` and `completion` have one form in all rows: plain texts become messages where others
-        are, and texts of messages become lists of parts where others have such, with an image part per picture before the
-        first user's text. Other columns whose values Arrow cannot put in one type become JSON texts, which is logged.
+        left out if no row has any. `prompt` and `completion` have one form in all rows: plain texts become messages where
+        others are, and texts of messages become lists of parts where others have such, with an image part per picture before
+        the first user's text. Other columns whose values Arrow cannot put in one type become JSON texts, which is logged.
 
     Raises:
         ValueError: if there are no rows.
