@@ -70,7 +70,7 @@ class HubRun:
     """Pushes a run: while it trains, with `hub_strategy: every_save`, and when it is done.
 
     Attributes:
-        repository: where to; `None` on all processes but the main one, which take part in nothing but the verdict.
+        repository: where to; `None` on all processes but the main one.
         recipe: `step_grpo` or `sft`.
         model: what was trained on: a path or hub id.
         data: specs of the data sets for `training` and `evaluation`.
@@ -79,6 +79,7 @@ class HubRun:
         settings: the text of `run.yaml`.
         metrics: for the card, by its label what a `metrics.json` holds.
         private: what must not be pushed.
+        merged: whether the merged adapter in the folder `merged` is pushed too.
     """
 
     repository: Repository | None
@@ -90,6 +91,7 @@ class HubRun:
     settings: str = ""
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     private: Private = field(default_factory=Private, repr=False)
+    merged: bool = False
 
     def __post_init__(self) -> None:
         self._base = base_of(self.model)
@@ -101,29 +103,31 @@ class HubRun:
         if self.repository is not None and self.strategy == "every_save":
             trainer.add_callback(_PushOnSave(self, trainer))
 
-    def push(self, trainer: Any, merged: bool = False) -> None:
-        """Pushes the saved model of a finished training. To call on every process, after `save_model`.
+    def push(self, trainer: Any) -> None:
+        """Pushes the saved model of a finished training.
+
+        To call after `save_model` and after the last barrier: the main process pushes, and the others need not wait, as they
+        would in vain where a large model takes longer than the process group's timeout.
 
         Args:
             trainer: the trainer.
-            merged: whether the merged model in its folder `merged` is pushed too.
 
         Raises:
-            ValueError: on every process alike, if that fails. The saved model is as it was.
+            ValueError: on the main process, if that fails. The saved model is as it was.
         """
-        problem, folder = None, Path(trainer.args.output_dir)
-        if self.repository is not None:
-            try:
-                if self._pending is not None:
-                    self._pending.exception()  # waits; what went wrong has been said
-                self._write_texts(trainer, folder, merged, finished=True)
-                address = push_files(self.repository, folder, self.private, "End of training", merged)
-                trainer.accelerator.print(f"Pushed to {address}.")
-            except Exception as error:
-                reason = refused("the push failed", error, self.repository.token)
-                again = f"python -m stepgrpo.hub_push {folder} --hub_model_id {self.repository.id}"
-                problem = f"{reason}. The model is saved in {folder}; push it by: {again}"
-        _agree(problem)
+        if self.repository is None:
+            return
+        folder = Path(trainer.args.output_dir)
+        try:
+            if self._pending is not None:
+                self._pending.exception()  # waits; what went wrong has been said
+            self._write_texts(trainer, folder, self.merged, finished=True)
+            address = push_files(self.repository, folder, self.private, "End of training", self.merged)
+        except Exception as error:
+            again = f"python -m stepgrpo.hub_push {folder} --hub_model_id {self.repository.id}"
+            reason = refused("the push failed", error, self.repository.token)
+            raise ValueError(f"{reason}. The model is saved in {folder}; push it by: {again}") from None
+        print(f"Pushed to {address}.", flush=True)
 
     def push_checkpoint(self, trainer: Any, checkpoint: Path) -> None:
         """Begins to push a checkpoint's model, without optimizer states. Never raises: training goes on."""
@@ -225,6 +229,7 @@ def _open_run(recipe_name: str, recipe: Any, args: Any, model_args: Any) -> HubR
         run_yaml((recipe, args, model_args), recipe_name, private),
         metrics,
         private,
+        recipe.merge_adapter,
     )
 
 

@@ -76,10 +76,10 @@ def _run(trainer: Any, hub: HubRun | None) -> Any:
     trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     trainer.save_model(trainer.args.output_dir)
     trainer.accelerator.print(f"Saved in {trainer.args.output_dir}.")
-    if hub is not None:
-        hub.push(trainer)
     trainer.accelerator.wait_for_everyone()  # a rank that leaves early takes the others' process group with it
     trainer.accelerator.end_training()
+    if hub is not None:
+        hub.push(trainer)
     return trainer
 
 
