@@ -237,6 +237,7 @@ def test_a_vision_language_model_sees_the_rows_pictures(qwen2_5_vl_dir, tmp_path
 
 
 def test_pictures_for_a_model_that_cannot_see_are_refused(model_dir, data, tmp_path, capsys):
+    Image.new("RGB", (8, 8)).save(data.parent / "x.png")
     data.write_text(json.dumps(row(FIND, images=["x.png"])) + "\n" + json.dumps(row(FIND)))
     with pytest.raises(SystemExit) as exit_:
         main(["--model", str(model_dir), "--data", str(data), "--out", str(tmp_path / "out")])

@@ -130,7 +130,7 @@ def _source(spec: str) -> tuple[Source | None, Path]:
             return source, Path(spec[len(prefix) :])
     if not Path(spec).is_file():
         kinds = ", ".join([*(f"`{world}`" for world in WORLDS), *(f"`{prefix}PATH`" for prefix in SOURCES)])
-        raise ValueError(f"data={spec!r} is neither {kinds}, nor a file of JSON lines.")
+        raise ValueError(f"data={spec!r} is neither {kinds}, nor a JSON-lines file.")
     return JSON_LINES, Path(spec)
 
 
