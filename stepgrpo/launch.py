@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-RECIPES = ("step_grpo", "sft")
+from stepgrpo.arguments import RECIPES, parse_recipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,16 +69,11 @@ def run(recipe: str, argv: Sequence[str]) -> int:
         from stepgrpo import evaluation_command
 
         return evaluation_command.run(argv)
-    from trl import ModelConfig, SFTConfig, TrlParser
-
-    from stepgrpo.config import StepGRPOConfig
-    from stepgrpo.recipe import RecipeArguments
+    arguments = parse_recipe(recipe, argv)
     from stepgrpo.training import train_sft, train_step_grpo
 
-    config: Any = {"step_grpo": StepGRPOConfig, "sft": SFTConfig}[recipe]
     train: Any = {"step_grpo": train_step_grpo, "sft": train_sft}[recipe]
-    types: Any = (RecipeArguments, config, ModelConfig)
-    train(*TrlParser(types).parse_args_and_config(list(argv)))
+    train(*arguments)
     return 0
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
+from trl import ModelConfig, SFTConfig, SFTTrainer
 
 from stepgrpo.config import StepGRPOConfig
 from stepgrpo.data.answers import with_completions
 from stepgrpo.data.dataset import to_dataset
 from stepgrpo.data.sources import ALFRED_NAMES, WORLDS, read_rows
+from stepgrpo.export import MERGED, merge_adapter, merged_dtype
 from stepgrpo.freeze import freeze_modules
 from stepgrpo.hub import HubRun, check_hub
-from stepgrpo.modeling import load_model, load_processing_class, needs_own_loading
+from stepgrpo.policy import policy_arguments
 from stepgrpo.recipe import RecipeArguments
+from stepgrpo.resume import find_checkpoint
 from stepgrpo.rewards.registry import load_rewards
 from stepgrpo.trainer import StepGRPOTrainer
 
@@ -30,15 +33,16 @@ def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig,
         model: the model of `model_args`, if it is loaded already.
 
     Raises:
-        ValueError: if the data cannot be read.
+        ValueError: if the data, or a checkpoint to resume from, cannot be read, or fields contradict each other.
     """
+    checkpoint = find_checkpoint(args.resume_from_checkpoint, str(args.output_dir))
     hub = check_hub("sft", recipe, args, model_args)
     train, evaluation = _datasets(recipe, args, completions=True)
     trainer = SFTTrainer(
-        args=args, train_dataset=train, eval_dataset=evaluation, **_model(recipe, args, model_args, model)
+        args=args, train_dataset=train, eval_dataset=evaluation, **policy_arguments(recipe, args, model_args, model)
     )
     _freeze(trainer, recipe)
-    return _run(trainer, hub)
+    return _run(trainer, recipe, model_args, checkpoint, hub)
 
 
 def train_step_grpo(
@@ -51,16 +55,18 @@ def train_step_grpo(
         model: the model of `model_args`, if it is loaded already.
 
     Raises:
-        ValueError: if the data or a reward function cannot be read.
+        ValueError: if the data, a reward function, or a checkpoint to resume from cannot be read, or fields contradict each
+            other.
     """
+    checkpoint = find_checkpoint(args.resume_from_checkpoint, str(args.output_dir))
     hub = check_hub("step_grpo", recipe, args, model_args)
     names = recipe.reward_funcs or ["household" if recipe.data in WORLDS else "exact_match"]
     rewards = load_rewards(names, recipe, args.step_plan_key, args.step_on_error)
     train, evaluation = _datasets(recipe, args, completions=False)
-    given = _model(recipe, args, model_args, model)
+    given = policy_arguments(recipe, args, model_args, model)
     trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)
     _freeze(trainer, recipe)
-    return _run(trainer, hub)
+    return _run(trainer, recipe, model_args, checkpoint, hub)
 
 
 def _freeze(trainer: Any, recipe: RecipeArguments) -> None:
@@ -70,12 +76,18 @@ def _freeze(trainer: Any, recipe: RecipeArguments) -> None:
         trainer.accelerator.print(f"Not trained: {', '.join(frozen)}.")
 
 
-def _run(trainer: Any, hub: HubRun | None) -> Any:
+def _run(
+    trainer: Any, recipe: RecipeArguments, model_args: ModelConfig, checkpoint: str | None, hub: HubRun | None
+) -> Any:
     if hub is not None:
         hub.attach(trainer)
-    trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
-    trainer.save_model(trainer.args.output_dir)
-    trainer.accelerator.print(f"Saved in {trainer.args.output_dir}.")
+    trainer.train(resume_from_checkpoint=checkpoint)
+    out = Path(trainer.args.output_dir)
+    trainer.save_model(str(out))
+    trainer.accelerator.print(f"Saved in {out}.")
+    if recipe.merge_adapter and trainer.accelerator.is_main_process:
+        merge_adapter(out, out / MERGED, trainer.processing_class, merged_dtype(model_args), recipe.gguf_file)
+        trainer.accelerator.print(f"Merged in {out / MERGED}.")
     trainer.accelerator.wait_for_everyone()  # a rank that leaves early takes the others' process group with it
     trainer.accelerator.end_training()
     if hub is not None:
@@ -99,26 +111,3 @@ def _dataset(
         rows = with_completions(rows, report, action_ids=not data.startswith(ALFRED_NAMES))
     logger.info("%s, %s: %s", data, split, report)
     return to_dataset(rows)
-
-
-def _model(recipe: RecipeArguments, args: Any, model_args: ModelConfig, model: Any) -> dict[str, Any]:
-    """The trainer's arguments `model`, `processing_class`, `peft_config` and `quantization_config`."""
-    path = model_args.model_name_or_path
-    if not path:
-        raise ValueError("model_name_or_path is not set: a directory, a hub id, or smollm2.")
-    options = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
-    peft_config = get_peft_config(model_args)
-    if model is None and not needs_own_loading(path, recipe.gguf_file):
-        # TRL's own way also knows vision-language models and their processors.
-        given = {"revision": model_args.model_revision, "dtype": model_args.dtype, **options}
-        args.model_init_kwargs = {**given, **(args.model_init_kwargs or {})}
-        quantization = get_quantization_config(model_args)
-        return {"model": path, "peft_config": peft_config, "quantization_config": quantization}
-    if model is None:
-        model = load_model(path, recipe.gguf_file, model_args.dtype or "auto", trainable=True, **options)
-    return {
-        "model": model,
-        "processing_class": load_processing_class(path, recipe.gguf_file, padding_side="left"),
-        # Training goes on with the adapter that is there.
-        "peft_config": None if hasattr(model, "peft_config") else peft_config,
-    }

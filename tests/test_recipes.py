@@ -1,4 +1,4 @@
-"""The recipes: their configs, and training from a data spec."""
+"""The recipes: training from a data spec."""
 
 import json
 import os
@@ -8,26 +8,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from trl import ModelConfig, SFTConfig, TrlParser
 
-from stepgrpo import StepGRPOConfig
-from stepgrpo.evaluation import main
+from stepgrpo.arguments import parse_recipe
+from stepgrpo.evaluation_command import main
 from stepgrpo.modeling import load_model
-from stepgrpo.recipe import RecipeArguments
 from stepgrpo.rewards.plan import lcs_reward
 from stepgrpo.rewards.registry import load_rewards
 from stepgrpo.training import train_sft, train_step_grpo
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = [
-    ROOT / "configs" / f"{name}.yaml" for name in ("alfred_smollm2_lora_sft", "alfred_smollm2_lora", "household")
-]
 COMMON = ["--report_to", "none", "--max_steps", "1", "--save_strategy", "no", "--use_cpu", "true", "--bf16", "false"]
 GRPO = ["--per_device_train_batch_size", "2", "--num_generations", "2", "--max_completion_length", "8"]
 
 
-def parse(kind, *options):
-    return TrlParser((RecipeArguments, kind, ModelConfig)).parse_args_and_config([str(option) for option in options])
+def parse(recipe, *options):
+    return parse_recipe(recipe, [str(option) for option in options])
 
 
 @pytest.fixture
@@ -35,15 +30,6 @@ def model_dir(make_model, tiny_tokenizer, tmp_path):
     make_model().save_pretrained(tmp_path / "model")
     tiny_tokenizer.save_pretrained(tmp_path / "model")
     return tmp_path / "model"
-
-
-@pytest.mark.parametrize("path", CONFIGS)
-def test_configs_have_no_unknown_fields(path, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    recipe, args, model_args = parse(
-        SFTConfig if "sft" in path.name else StepGRPOConfig, "--config", path, "--max_steps", 3
-    )
-    assert args.max_steps == 3 and recipe.data and model_args.model_name_or_path
 
 
 def test_reward_names():
@@ -59,7 +45,7 @@ def test_reward_names():
 def test_supervised_training_on_the_household(model_dir, tmp_path):
     out = tmp_path / "out"
     options = ["--model_name_or_path", model_dir, "--output_dir", out, "--train_n", 4, "--learning_rate", 1e-2]
-    trainer = train_sft(*parse(SFTConfig, *options, *COMMON, "--per_device_train_batch_size", 2))
+    trainer = train_sft(*parse("sft", *options, *COMMON, "--per_device_train_batch_size", 2))
     assert trainer.state.global_step == 1 and trainer.state.log_history[-1]["train_loss"] > 1
     before, after = (load_model(path).model.embed_tokens.weight for path in (model_dir, out))
     assert not torch.equal(before, after)
@@ -72,10 +58,10 @@ def test_an_adapter_is_trained_on_by_the_next_stage(model_dir, tmp_path, caplog)
     lora = ["--use_peft", "true", "--lora_target_modules", "q_proj", "v_proj", "--data", data, "--max_plan_steps", 3]
     sft, rl = tmp_path / "sft", tmp_path / "rl"
     with caplog.at_level("INFO", "stepgrpo.training"):
-        train_sft(*parse(SFTConfig, *COMMON, *lora, "--model_name_or_path", model_dir, "--output_dir", sft))
+        train_sft(*parse("sft", *COMMON, *lora, "--model_name_or_path", model_dir, "--output_dir", sft))
     assert "1 of 3 rows" in caplog.text and "plan of more than 3 steps" in caplog.text and "no prompt" in caplog.text
     options = ["--model_name_or_path", sft, "--output_dir", rl, "--reward_funcs", "exact_match", "lcs"]
-    trainer = train_step_grpo(*parse(StepGRPOConfig, *COMMON, *GRPO, *lora, *options))
+    trainer = train_step_grpo(*parse("step_grpo", *COMMON, *GRPO, *lora, *options))
     assert trainer.reward_func_names == ["exact_match_reward", "lcs_reward"]
     first, second = ((path / "adapter_config.json").read_text() for path in (sft, rl))
     assert (
@@ -85,7 +71,7 @@ def test_an_adapter_is_trained_on_by_the_next_stage(model_dir, tmp_path, caplog)
 
 def test_the_default_reward_goes_by_the_data(model_dir, tmp_path):
     options = [*COMMON, *GRPO, "--model_name_or_path", model_dir, "--output_dir", tmp_path / "out", "--train_n", 4]
-    assert train_step_grpo(*parse(StepGRPOConfig, *options)).reward_func_names == ["household_reward"]
+    assert train_step_grpo(*parse("step_grpo", *options)).reward_func_names == ["household_reward"]
 
 
 def test_the_alfred_recipe_says_where_the_data_is():
