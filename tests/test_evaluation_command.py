@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from PIL import Image
 
 from stepgrpo import evaluation_command, launch
 from stepgrpo.evaluation import main
