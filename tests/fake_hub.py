@@ -1,14 +1,19 @@
 """A small server that speaks the part of the Hub's API that pushing a model needs, and keeps what it was given.
 
+`python -m tests.fake_hub FOLDER` runs it until interrupted: any token may write, and what is pushed is written to the folder.
+
 Made after the client `huggingface_hub` 2.4. It checks what the real one checks of a push: the token, the metadata of the card,
 the length and hash of large files, and that a commit names only those that were uploaded.
 """
 
 import base64
+import contextlib
 import hashlib
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import yaml
 
@@ -21,16 +26,18 @@ class FakeHub:
 
     Attributes:
         endpoint: for `HF_ENDPOINT`.
-        tokens: the user and the role of each token.
+        tokens: the user and the role of each token; where it is `None`, any token may write.
         files: the files of each repository by their paths, on all its branches.
         commits: of all repositories, each (repository, branch, message, paths).
         branches: of each repository.
         visibility: as each repository was made.
         requests: each (method, path).
         broken: parts of paths that are answered with status 500.
+        folder: where to write what is pushed, if not only here.
     """
 
-    def __init__(self, tokens):
+    def __init__(self, tokens, folder=None):
+        self.folder = folder
         self.tokens = tokens
         self.files, self.commits, self.branches, self.visibility = {}, [], {}, {}
         self.requests, self.broken, self.large = [], set(), {}
@@ -91,9 +98,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(500, {"error": "broken for the test"})
         if method == "PUT" and path.startswith("/lfs/"):
             return self._store_large(path.removeprefix("/lfs/"), body)
-        self.user, self.role = self.hub.tokens.get(
-            self.headers.get("Authorization", "").removeprefix("Bearer "), ("", "")
-        )
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        anyone = ("you", "write") if token and self.hub.tokens is None else ("", "")
+        self.user, self.role = (self.hub.tokens or {}).get(token, anyone)
         if not self.user:
             return self._answer(401, {"error": "Invalid credentials in Authorization header"})
         parts = path.strip("/").split("/")
@@ -185,6 +192,9 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 return self._answer(400, {"error": f"cannot commit {line['key']}: {value}"})
         self.hub.files[repository].update(added)
+        for path, content in added.items() if self.hub.folder else ():
+            (self.hub.folder / repository / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.hub.folder / repository / path).write_bytes(content)
         message = lines[0]["value"]["summary"] + lines[0]["value"].get("description", "")
         self.hub.commits.append((repository, branch, message, sorted(added)))
         sha = hashlib.sha1(body).hexdigest()
@@ -210,3 +220,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
+
+
+if __name__ == "__main__":
+    with FakeHub(None, Path(sys.argv[1])) as server:
+        print(f"HF_ENDPOINT={server.endpoint}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
