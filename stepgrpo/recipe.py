@@ -68,6 +68,8 @@ class RecipeArguments(VerifyArguments):
             How many rows of it. Used only with an `eval_strategy`.
         rows_seed (`int`, *optional*, defaults to `0`):
             Seed of the household's rows and of the drawing of rows.
+        use_images (`bool`, *optional*, defaults to `True`):
+            Whether to keep the pictures of the data; a model that cannot see needs it off where there are any.
         gguf_file (`str`, *optional*):
             Name of a GGUF file in the directory of the model.
         reward_funcs (`list[str]`, *optional*):
@@ -92,6 +94,7 @@ class RecipeArguments(VerifyArguments):
     eval_split: str = field(default="dev", metadata={"help": "Split to evaluate on."})
     eval_n: int = field(default=64, metadata={"help": "How many rows to evaluate on, given an eval_strategy."})
     rows_seed: int = field(default=0, metadata={"help": "Seed of the rows that are drawn."})
+    use_images: bool = field(default=True, metadata={"help": "Keep the pictures of the data."})
     gguf_file: str | None = field(default=None, metadata={"help": "Name of a GGUF file in the model's directory."})
     reward_funcs: list[str] | None = field(
         default=None, metadata={"help": "household, household_progress, exact_match, lcs, or dotted paths."}

@@ -65,6 +65,11 @@ def train_step_grpo(
     train, evaluation = _datasets(recipe, args, completions=False)
     given = policy_arguments(recipe, args, model_args, model)
     trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)
+    if "images" in train.column_names and not hasattr(trainer.processing_class, "image_processor"):
+        raise ValueError(
+            f"{recipe.data} has pictures, and {model_args.model_name_or_path} is no vision-language model. Set "
+            "use_images: false to train without them."
+        )
     _freeze(trainer, recipe)
     return _run(trainer, recipe, model_args, checkpoint, hub)
 
@@ -106,7 +111,7 @@ def _datasets(recipe: RecipeArguments, args: Any, completions: bool) -> tuple[Da
 def _dataset(
     recipe: RecipeArguments, data: str, split: str, n: int | None, completions: bool, max_steps: int | None
 ) -> Dataset:
-    rows, report = read_rows(data, split, n, recipe.rows_seed, max_steps)
+    rows, report = read_rows(data, split, n, recipe.rows_seed, max_steps, images=recipe.use_images)
     if completions:
         rows = with_completions(rows, report, action_ids=not data.startswith(ALFRED_NAMES))
     logger.info("%s, %s: %s", data, split, report)

@@ -296,3 +296,38 @@ def test_a_real_trajectory_of_each_type(task_type):
     rows = load_alfred(DATA, "train")[0]
     plan = next(row["gt_action_close"] for row in rows if row["task_type"] == task_type)
     assert [s["action_name"] for s in plan] == [PUT if name == "put" else name for name in REAL[task_type].split(", ")]
+
+
+def test_the_first_frame_where_there_are_pictures(tmp_path):
+    content = trajectory((GO, "desk"), (PICK, "cd"), instructions=["a", "b"])
+    for name, images in (("a", [{"image_name": "000000004.png"}]), ("b", None), ("c", None)):
+        (tmp_path / name / "raw_images").mkdir(parents=True)
+        (tmp_path / name / "traj_data.json").write_text(json.dumps({**content, "task_id": name, "images": images}))
+    (tmp_path / "a" / "raw_images" / "000000004.jpg").touch()  # the data set names it .png
+    (tmp_path / "b" / "raw_images" / "000000000.png").touch()
+    rows, report = load_alfred(tmp_path)
+    first = {row["id"]: [Path(image).name for image in row["images"]] for row in rows}
+    assert first == {
+        "a/0": ["000000004.jpg"],
+        "a/1": ["000000004.jpg"],
+        "b/0": ["000000000.png"],
+        "b/1": ["000000000.png"],
+        "c/0": [],
+        "c/1": [],
+    }
+    assert report.noted == {"raw_images without the first frame": 2}
+
+
+def test_what_is_laid_out_otherwise_is_dropped(tmp_path):
+    good = trajectory((GO, "desk"), (PICK, "cd"))
+    bad = [
+        {**good, "turk_annotations": [1]},
+        {**good, "plan": {"high_pddl": 7}},
+        {**good, "scene": {"object_poses": [1]}},
+    ]
+    (tmp_path / "a.jsonl").write_bytes("\n".join(map(json.dumps, [*bad, good])).encode() + b"\n\xff")
+    rows, report = load_alfred(tmp_path / "a.jsonl")
+    assert len(rows) == 1 and rows[0]["images"] == []
+    assert dict(report.dropped) == {"not laid out as ALFRED's trajectories": 3, "not a JSON object": 1}
+    (tmp_path / "t" / "traj_data.json").mkdir(parents=True)
+    assert load_alfred(tmp_path / "t")[1].dropped == {"unreadable file": 1}

@@ -176,6 +176,13 @@ def test_own_rows_keep_their_columns_and_find_their_pictures(folder):
     assert dict(report.dropped) == {"a picture that is not there": 1} and not report.noted
 
 
+def test_own_rows_without_pictures_have_no_place_for_them(folder):
+    parts = [{"type": "image"}, {"type": "text", "text": "go"}]
+    file = write(folder / "a.jsonl", {"prompt": [{"role": "user", "content": parts}], "images": ["images/a.png"]})
+    ((row,), _) = read_rows(str(file), images=False)
+    assert row == {"prompt": [{"role": "user", "content": parts[1:]}], "images": []}
+
+
 def test_own_rows_are_compared_with_the_table_that_most_of_them_fit(tmp_path):
     good = [{"prompt": "p", "gt_action_close": CD} for _ in range(20)]
     respelled = {"id": "r", "prompt": "p", "gt_action_close": [[6, "find a cd"]]}

@@ -60,6 +60,8 @@ def _row_of(record: Mapping[str, Any], folder: Path, images: bool) -> dict[str, 
         row["images"] = find_pictures(values if isinstance(values, list) else [values], (folder,))
     elif "images" in record:
         row["images"] = []
+    if not images and isinstance(row["prompt"], list):
+        row["prompt"] = [_without_pictures(message) for message in row["prompt"]]
     if row.get(_PLAN) and not any(row.get(name) for name in GROUND_TRUTH_FIELDS):
         row["gt_action_close"] = row[_PLAN]
     listed = row.get("action_list")
@@ -92,6 +94,13 @@ def _checked(row: dict[str, Any], table: ActionTable | None, name: str, report: 
     if plan is not None and sum(report.noted.values()) > noted:
         row[column] = plan
     return plan is not None
+
+
+def _without_pictures(message: Mapping[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    if isinstance(content, list):
+        content = [part for part in content if not (isinstance(part, Mapping) and part.get("type") == "image")]
+    return {**message, "content": content}
 
 
 def _is_names(value: Any) -> bool:
