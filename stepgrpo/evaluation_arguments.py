@@ -10,9 +10,9 @@ from stepgrpo.rewards.plan import PLAN_KEY
 
 PROG = "stepgrpo evaluate"
 DTYPES = ("auto", "bfloat16", "float16", "float32")
-_TEXTS = ("data", "out", "model", "gguf_file", "split", "plan_key", "gt_field", "device")
-_LEAST = {"n": 1, "max_plan_steps": 1, "samples": 0, "max_new_tokens": 1, "batch_size": 1}
-_OPTIONAL = ("model", "gguf_file", "n", "max_plan_steps", "gt_field", "device")
+_TEXTS = ("data", "out", "model", "gguf_file", "split", "template", "plan_key", "gt_field", "device")
+_LEAST = {"n": 1, "max_plan_steps": 1, "examples": 0, "samples": 0, "max_new_tokens": 1, "batch_size": 1}
+_OPTIONAL = ("model", "gguf_file", "n", "max_plan_steps", "template", "gt_field", "device")
 _EPILOG = """All of these can stand in a YAML file, which --config FILE names; what is given here as well goes before. With
 --config_file FILE (one of accelerate_configs/) or --num_processes N, all runs under `accelerate launch`. See
 docs/evaluate.md."""
@@ -29,7 +29,8 @@ class EvaluateArguments:
 
     Parameters:
         data (`str`):
-            `household`, `alfred:PATH`, another source, or the path of a JSON-lines file whose rows have a `prompt`.
+            `household`, `alfred:PATH`, another source of docs/data.md, or the path of a JSON-lines file whose rows have a
+            `prompt`.
         out (`str`):
             Directory to write `metrics.json` and `completions.jsonl` to.
         model (`str`, *optional*):
@@ -46,6 +47,12 @@ class EvaluateArguments:
             How many rows, at least 1; `null` in YAML for all of a file or folder.
         max_plan_steps (`int`, *optional*):
             Leaves out rows whose ground truth has more steps, and says how many.
+        images (`bool`, *optional*, defaults to `True`):
+            Whether the model sees the rows' pictures.
+        template (`str`, *optional*):
+            Of the prompts, a name or a file, instead of the data's own; see docs/data.md.
+        examples (`int`, *optional*, defaults to `0`):
+            How many tasks of the split train the prompts show, each with its plan; the template must have a place for them.
         samples (`int`, *optional*, defaults to `4`):
             Sampled completions of each row, besides the greedy one, 0 for none.
         max_new_tokens (`int`, *optional*, defaults to `512`):
@@ -66,7 +73,7 @@ class EvaluateArguments:
             No progress bar.
     """
 
-    data: str = field(metadata=_option("household, alfred:PATH, another source, or a JSON-lines file"))
+    data: str = field(metadata=_option("household, alfred:PATH, another source of docs/data.md, or a JSON-lines file"))
     out: str = field(metadata=_option("directory to write to"))
     model: str | None = field(
         default=None, metadata=_option("directory of a model or of a LoRA adapter, a hub id, or smollm2")
@@ -81,6 +88,9 @@ class EvaluateArguments:
     split: str = field(default="dev", metadata=_option("train, dev or test"))
     n: int | None = field(default=64, metadata=_option("how many rows"))
     max_plan_steps: int | None = field(default=None, metadata=_option("leave out rows with longer ground truths"))
+    images: bool = field(default=True, metadata=_option("the model sees the rows' pictures"))
+    template: str | None = field(default=None, metadata=_option("of the prompts, a name or a file"))
+    examples: int = field(default=0, metadata=_option("how many training tasks the prompts show with their plans"))
     samples: int = field(default=4, metadata=_option("sampled completions per row, besides the greedy one"))
     max_new_tokens: int = field(default=512, metadata=_option("at most so many tokens a completion"))
     batch_size: int = field(default=64, metadata=_option("completions at a time"))

@@ -47,7 +47,16 @@ def run(argv: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         check_folder(Path(args.out))
-        rows, report = read_rows(args.data, args.split, args.n, args.seed, args.max_plan_steps)
+        rows, report = read_rows(
+            args.data,
+            args.split,
+            args.n,
+            args.seed,
+            args.max_plan_steps,
+            template=args.template,
+            examples=args.examples,
+            images=args.images,
+        )
         if args.gt_field and not any(args.gt_field in row for row in rows):
             columns = ", ".join(sorted({name for row in rows for name in row}))
             raise ValueError(f"gt_field={args.gt_field!r} is no column of {args.data}. Columns: {columns}.")
@@ -107,7 +116,7 @@ def _check_pictures(args: EvaluateArguments, rows: Rows, processor: Any) -> None
     if pictures and not hasattr(processor, "image_processor"):
         raise ValueError(
             f"{pictures} of the {len(rows)} rows of {args.data} have pictures, and model={args.model!r} is no vision-language "
-            "model. Give one that is, or data without a column `images`."
+            "model. Give one that is, or images=false to leave them out."
         )
 
 

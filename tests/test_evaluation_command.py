@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from stepgrpo import evaluation_command, launch
+from stepgrpo import evaluation, evaluation_command, launch
 from stepgrpo.evaluation import main
 from stepgrpo.evaluation_arguments import parse_arguments
 from stepgrpo.evaluation_files import check_folder, read_completions, write_whole
@@ -244,6 +244,24 @@ def test_pictures_for_a_model_that_cannot_see_are_refused(model_dir, data, tmp_p
         main(["--model", str(model_dir), "--data", str(data), "--out", str(tmp_path / "out")])
     said = capsys.readouterr().err
     assert exit_.value.code == 2 and "1 of the 2 rows" in said and "is no vision-language model" in said
+    args = ["--data", "household-pictures", "--n", "2", "--samples", "0", "--max-new-tokens", "2", "--images", "false"]
+    assert main(["--model", str(model_dir), "--out", str(tmp_path / "out"), *args]) == 0
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["greedy/success"] == 0.0
+
+
+def test_prompts_with_examples(model_dir, tmp_path, monkeypatch):
+    prompts = []
+
+    def write(model, tokenizer, rows, *args, **kwargs):
+        prompts.extend(row["prompt"][-1]["content"] for row in rows)
+        return [{"row": i, "way": "greedy", "completion": "", "cut_off": False} for i in range(len(rows))]
+
+    monkeypatch.setattr(evaluation, "write_completions", write)
+    template = tmp_path / "shown.txt"
+    template.write_text("${examples}Now: ${instruction}")
+    args = ["--data", "household", "--n", "3", "--template", template, "--examples", "2", "--out", tmp_path / "out"]
+    assert main([*map(str, args), "--model", str(model_dir)]) == 0
+    assert len(prompts) == 3 and all(prompt.count("executable_plan") == 2 for prompt in prompts)
 
 
 def test_another_column_and_key(data, tmp_path, capsys):
