@@ -59,8 +59,8 @@ def online(hub, monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def pushed(hub, make_model, tiny_tokenizer, tmp_path_factory):
-    """Three runs of a person with a home, a token and local folders: SFT with LoRA, then StepGRPO from it, and full SFT."""
+def pushed(hub, make_model, tiny_tokenizer, qwen2_5_vl_dir, tmp_path_factory):
+    """Runs of a person with a home, a token and local folders: SFT with LoRA, StepGRPO, and LoRA on pictures, merged."""
     home = tmp_path_factory.mktemp("machine") / "home" / PERSON
     model = home / "models" / "base-planner"
     make_model().save_pretrained(model)
@@ -98,7 +98,10 @@ def pushed(hub, make_model, tiny_tokenizer, tmp_path_factory):
     rl += ["--eval_strategy", "steps", "--eval_steps", "1", "--eval_n", "2", "--reward_funcs", "household", "lcs"]
     rl += ["--per_device_eval_batch_size", "2", "--reward_weights", "1.0", "0.5", "--model_card_metrics", metrics]
     rl += ["--hub_always_push", "true"]
-    runs = [("sft", [*map(str, sft)]), ("step_grpo", [*map(str, rl)])]
+    vl = [*push, *GRPO, "--model_name_or_path", qwen2_5_vl_dir, "--data", "household-pictures", "--train_n", "2"]
+    vl += ["--use_peft", "true", "--lora_target_modules", "q_proj", "v_proj", "--merge_adapter", "true"]
+    vl += ["--output_dir", home / "planner-vl", "--hub_strategy", "end", "--save_strategy", "no"]
+    runs = [(name, [*map(str, run)]) for name, run in (("sft", sft), ("step_grpo", rl), ("step_grpo", vl))]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     environment |= {"HOME": str(home), "USER": PERSON, "LOGNAME": PERSON, "HF_ENDPOINT": hub.endpoint}
     environment |= {"HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -136,6 +139,25 @@ def test_what_is_pushed(pushed):
 
 
 @pytest.mark.slow
+def test_a_vision_language_adapter_is_pushed_with_its_processor_and_merged(pushed, tmp_path):
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    hub, _, _ = pushed
+    files = hub.files[f"{ACCOUNT}/planner-vl"]
+    assert {"adapter_model.safetensors", "processor_config.json", "merged/config.json"} <= set(files)
+    header = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
+    assert header["pipeline_tag"] == "image-text-to-text" and header["library_name"] == "peft"
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    # What the card says to run: the merged model needs nothing that is not there.
+    assert 'AutoModelForImageTextToText.from_pretrained(repository, subfolder="merged")' in files["README.md"].decode()
+    model = AutoModelForImageTextToText.from_pretrained(tmp_path / "merged")
+    processor = AutoProcessor.from_pretrained(tmp_path / "merged")
+    assert model.config.model_type == "qwen2_5_vl" and processor.image_processor is not None
+
+
+@pytest.mark.slow
 def test_nothing_private_is_pushed(pushed):
     hub, home, _ = pushed
     private = [
@@ -156,6 +178,7 @@ def test_nothing_private_is_pushed(pushed):
     # They are in the files that stayed.
     assert PERSON.encode() in (home / "planner-sft" / "training_args.bin").read_bytes()
     assert PERSON in (home / "planner-sft" / "adapter_config.json").read_text()
+    assert TOKEN.encode() not in (home / "outputs" / "planner-rl" / "training_args.bin").read_bytes()
 
 
 @pytest.mark.slow
