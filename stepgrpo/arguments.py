@@ -1,4 +1,4 @@
-"""What a training recipe is told: the fields of its YAML file and of the command line, which wins."""
+"""What a recipe is told: the fields of its YAML file and of the command line, which wins."""
 
 from __future__ import annotations
 
@@ -27,14 +27,29 @@ def argument_types(recipe: str) -> Any:
 
 
 def parse_recipe(recipe: str, argv: Sequence[str] | None = None) -> Any:
-    """Reads a recipe's arguments.
+    """Reads a training recipe's arguments: `RecipeArguments`, the trainer's config and TRL's `ModelConfig`.
 
     Args:
         recipe: one of `RECIPES`.
+        argv: see `parse`.
+
+    Raises:
+        SystemExit: see `parse`.
+    """
+    return parse(argument_types(recipe), recipe, argv)
+
+
+def parse(types: Any, prog: str, argv: Sequence[str] | None = None, **parser_options: Any) -> Any:
+    """Reads dataclasses of arguments.
+
+    Args:
+        types: the dataclasses.
+        prog: what messages begin with.
         argv: `--config FILE` and `--field value ...`; the command line where not given.
+        parser_options: for the parser, such as `description`.
 
     Returns:
-        `RecipeArguments`, the trainer's config and TRL's `ModelConfig`.
+        An object of each dataclass.
 
     Raises:
         SystemExit: with status 2 and one message that names the field, if a field is unknown, a value cannot be, or the file
@@ -45,7 +60,7 @@ def parse_recipe(recipe: str, argv: Sequence[str] | None = None) -> Any:
 
     given = list(sys.argv[1:] if argv is None else argv)
     options = [part for text in given for part in (text.split("=", 1) if text.startswith("--config=") else [text])]
-    parser = TrlParser(argument_types(recipe), prog=recipe, allow_abbrev=False)
+    parser = TrlParser(types, prog=prog, allow_abbrev=False, **parser_options)
     # Without the usage, which lists some 250 fields.
     parser.error = functools.partial(_refuse, parser)  # type: ignore[method-assign]
     if options[-1:] == ["--config"]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stepgrpo.arguments import parse
 from stepgrpo.rewards.plan import PLAN_KEY
 
 PROG = "stepgrpo evaluate"
@@ -144,31 +146,14 @@ def parse_arguments(argv: Sequence[str]) -> EvaluateArguments:
     Raises:
         SystemExit: with status 2 and one message if an option or a value cannot be; with 0 after `--help`.
     """
-    import yaml
-    from trl import TrlParser
-
-    options = [part for text in argv for part in (text.split("=", 1) if text.startswith("--config=") else [text])]
     kind: Any = EvaluateArguments
-    parser = TrlParser(
-        kind,
-        prog=PROG,
-        description="Writes plans with a trained model and measures them.",
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
-    if options[-1:] == ["--config"]:
-        parser.error("argument --config: expected a YAML file")
+    description = "Writes plans with a trained model and measures them."
+    (arguments,) = parse((kind,), PROG, argv, description=description, epilog=_EPILOG)
     try:
-        arguments, in_file, on_line = parser.parse_args_and_config(
-            options, return_remaining_strings=True, separate_remaining_strings=True
-        )
-        if unknown := [text.removeprefix("--") for text in in_file[::2]] or on_line:
-            where = "in the YAML file" if in_file else "on the command line"
-            names = ", ".join(EvaluateArguments.__dataclass_fields__)
-            raise ValueError(f"Unknown {where}: {', '.join(unknown)}. Choose from: {names}.")
         arguments.check()
-    except (ValueError, OSError, yaml.YAMLError) as error:
-        parser.exit(2, f"{PROG}: {error}\n")
+    except ValueError as error:
+        print(f"{PROG}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     return arguments
 
 

@@ -119,13 +119,13 @@ def test_an_output_folder_that_cannot_be_is_said_before_anything_is_read(tmp_pat
     [
         ("--samples", "-1", "samples=-1 must be a whole number of at least 0"),
         ("--n", "0", "n=0 must be a whole number of at least 1"),
-        ("--n", "many", "--n: invalid int value: 'many'"),
+        ("--n", "many", "n: invalid int value: 'many'"),
         ("--temperature", "0", "temperature=0.0 must be above 0"),
         ("--top-p", "1.5", "top_p=1.5 must be in (0, 1]"),
         ("--completions", "x", "Give either model or completions, a model or what one has written; both"),
         ("--dtype", "int8", "dtype='int8' is not a choice. Choose one of: auto, bfloat16"),
         ("--split", "", "split='' must be a text"),
-        ("--sample", "3", "Unknown on the command line: --sample, 3. Choose from: data, out, model"),
+        ("--sample", "3", "no such field: sample (did you mean samples?)"),
         ("--config", "none.yaml", "none.yaml"),
     ],
 )
@@ -140,13 +140,13 @@ def test_wrong_options_are_named(tmp_path, capsys, option, value, said):
     ("yaml", "said"),
     [
         ("data: x\nout: y\n", "Give either model or completions, a model or what one has written; neither"),
-        ("data: x\nout: y\nmodel: m\nsampels: 3\nbatch: 2", "Unknown in the YAML file: sampels, batch. Choose from:"),
+        ("data: x\nout: y\nmodel: m\nsampels: 3\nbatch: 2", "sampels (did you mean samples?)"),
         ("data: x\nout: y\nmodel: m\nsamples: 2.5", "samples=2.5 must be a whole number"),
         ("data: x\nout: y\nmodel: m\nbatch_size: null", "batch_size=None must be a whole number"),
         ("data: x\nout: 5\nmodel: m", "out=5 must be a text"),
         ("data: x\nout: y\nmodel: m\ntemperature: [1]", "temperature=[1] must be above 0"),
         ("out: y\nmodel: m", "required: --data"),
-        ("- data", "must contain a YAML mapping"),
+        ("- data", "must have one `field: value` on a line"),
         ("a: [", "expected the node content"),
     ],
 )
@@ -354,7 +354,9 @@ def test_completions_written_elsewhere_are_measured(data, tmp_path, capsys):
     texts = [plan_text([FIND]), plan_text([FIND]), plan_text([FIND] * 5)]
     lines = [json.dumps({"row": i, "completion": text}) for i, text in enumerate(texts)]
     file.write_text("\n".join(lines))
-    assert main(["--completions", str(file), "--data", str(data), "--out", str(tmp_path / "out")]) == 0
+    # What `accelerate launch` runs in each process.
+    args = ["--completions", str(file), "--data", str(data), "--out", str(tmp_path / "out")]
+    assert launch.run("evaluate", args) == 0
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert metrics["greedy/exact_match"] == pytest.approx(2 / 3)
     assert metrics["greedy/prefix_share"] == pytest.approx((1 + 1 / 2 + 1) / 3)
