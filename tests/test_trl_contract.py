@@ -1,53 +1,64 @@
-"""The private surface of TRL that `trainer.py` stands on. When TRL moves, this says where."""
+"""The private surface of TRL that `trainer.py` stands on, `stepgrpo.doctor.hooks`. When TRL moves, this says where."""
 
-import inspect
+import re
+from pathlib import Path
 
 import pytest
-import torch
 import trl
 from trl import GRPOTrainer
 
-MOVED = f"TRL {trl.__version__} has moved {{}}; adapt stepgrpo/trainer.py and the range in setup.cfg."
+import stepgrpo.trainer
+from stepgrpo.doctor.findings import Report
+from stepgrpo.doctor.hooks import ATTRIBUTES, BEGINNINGS, HOOKS, OVERRIDDEN, Hook, check_hooks
+
+MOVED = f"TRL {trl.__version__} has moved {{}}: {{}}; adapt stepgrpo/trainer.py and the range in setup.cfg."
+SOURCE = Path(stepgrpo.trainer.__file__).read_text()
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
+def test_hook(hook):
+    problem = hook.moved()
+    assert problem is None, MOVED.format(hook.name, problem)
+
+
+def test_the_list_has_all_that_the_trainer_overrides_or_calls():
+    used = set(re.findall(r"super\(\)\.(\w+)\(", SOURCE)) | {"_get_output_dir"}
+    assert used == {*OVERRIDDEN, *BEGINNINGS}
+
+
+def test_the_list_has_all_attributes_that_the_trainer_reads():
+    ours = {"_mode", "_step_signal", "_step_monitor", "_trajectory_rewards", "_prompt_sampler", "_signature_columns"}
+    read = set(re.findall(r"self\.(_\w+)\b(?!\()", SOURCE)) - ours
+    assert read == {name for name in ATTRIBUTES if name.startswith("_")}
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
+    ("name", "replacement", "said"),
     [
-        ("_generate_and_score_completions", ["self", "inputs"]),
-        ("_calculate_rewards", ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
-        ("_set_signature_columns_if_needed", ["self"]),
+        (
+            "_generate",
+            lambda self, prompts, images: None,
+            "its parameters are (self, prompts, images), not (self, prompts)",
+        ),
+        ("_calculate_rewards", None, "it is not there"),
+        ("_compute_advantages", lambda self: None, "TRL has a _compute_advantages of its own now"),
     ],
 )
-def test_overridden_methods(name, parameters):
-    method = getattr(GRPOTrainer, name, None)
-    assert method is not None, MOVED.format(f"GRPOTrainer.{name}")
-    assert list(inspect.signature(method).parameters) == parameters, MOVED.format(f"the arguments of {name}")
+def test_a_moved_hook_is_named(monkeypatch, name, replacement, said):
+    if replacement is None:
+        monkeypatch.delattr(GRPOTrainer, name)
+    else:
+        monkeypatch.setattr(GRPOTrainer, name, replacement, raising=False)
+    report = Report()
+    check_hooks(report)
+    assert said in [finding.value for finding in report.findings] and report.problems
 
 
-def test_our_hook_is_not_taken():
-    assert not hasattr(GRPOTrainer, "_compute_advantages"), MOVED.format("in: it has its own _compute_advantages now")
+def test_a_hook_that_cannot_be_looked_at_is_a_problem():
+    def broken():
+        raise OSError("could not get source code")
 
-
-def test_loss_takes_an_advantage_per_token():
-    source = inspect.getsource(GRPOTrainer._compute_loss)
-    assert "advantages.dim() == 1" in source, MOVED.format("the (B, T) advantages of _compute_loss")
-
-
-def test_generation_returns_what_the_step_term_reads():
-    source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
-    for key in ("advantages", "completion_ids", "completion_mask", "tool_mask"):
-        assert f'"{key}"' in source, MOVED.format(f"the output {key!r}")
-    order = source.index("_calculate_rewards(") < source.index("output = {")
-    assert order, MOVED.format("the rewards behind the outputs")
-
-
-def test_batches_keep_token_advantages():
-    from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
-
-    batch = {"advantages": torch.arange(8.0).view(4, 2), "completion_ids": torch.arange(8).view(4, 2)}
-    shuffled = shuffle_sequence_dict(batch)
-    assert torch.equal(shuffled["advantages"].long(), shuffled["completion_ids"]), MOVED.format(
-        "shuffle_sequence_dict"
-    )
-    for part in split_tensor_dict(shuffled, 2):
-        assert torch.equal(part["advantages"].long(), part["completion_ids"]), MOVED.format("split_tensor_dict")
+    report = Report()
+    check_hooks(report, [Hook("anything", broken)])
+    (finding,) = report.findings
+    assert finding.status == "FAIL" and "could not get source code" in finding.value

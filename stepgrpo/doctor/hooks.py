@@ -1,0 +1,163 @@
+"""The private surface of TRL that `stepgrpo.trainer` stands on, in one place for the doctor and the contract test."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepgrpo.doctor.findings import Report, describe
+
+
+@dataclass(frozen=True)
+class Hook:
+    """Something of TRL that has to be there.
+
+    Attributes:
+        name: what.
+        moved: a function that says how it differs from what is needed, None if it does not.
+    """
+
+    name: str
+    moved: Callable[[], str | None]
+
+
+def _trainer() -> Any:
+    from trl import GRPOTrainer
+
+    return GRPOTrainer
+
+
+# Overridden methods, with the parameters that are passed on by name or place.
+OVERRIDDEN: dict[str, Sequence[str]] = {
+    "_generate_and_score_completions": ("self", "inputs"),
+    "_generate": ("self", "prompts"),
+    "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
+    "_set_signature_columns_if_needed": ("self",),
+    "_save_checkpoint": ("self", "model", "trial"),
+    "_load_optimizer_and_scheduler": ("self", "checkpoint"),
+}
+# Methods of which only the first parameters matter: the rest is passed on as it comes, or left out.
+BEGINNINGS: dict[str, Sequence[str]] = {
+    "__init__": ("self", "model", "reward_funcs", "args", "train_dataset", "eval_dataset"),
+    "_get_per_token_logps_and_entropies": ("self", "model"),
+    "_get_train_sampler": ("self",),
+    "_get_output_dir": ("self", "trial"),
+}
+# What TRL's code sets on the trainer and ours reads.
+ATTRIBUTES = (
+    "_buffered_inputs",
+    "_is_vlm",
+    "_metrics",
+    "_step",
+    "_tokenizer",
+    "num_generations",
+    "num_generations_eval",
+    "num_iterations",
+    "ref_model",
+    "reward_weights",
+)
+OUTPUTS = ("advantages", "completion_ids", "completion_mask", "tool_mask")
+
+
+def _parameters(name: str, wanted: Sequence[str], begin: bool) -> str | None:
+    method = getattr(_trainer(), name, None)
+    if method is None:
+        return "it is not there"
+    found = list(inspect.signature(method).parameters)
+    if (found[: len(wanted)] if begin else found) == list(wanted):
+        return None
+    return f"its parameters are ({', '.join(found)}), not ({', '.join(wanted)}{', ...' if begin else ''})"
+
+
+def _our_hook() -> str | None:
+    return "TRL has a _compute_advantages of its own now" if hasattr(_trainer(), "_compute_advantages") else None
+
+
+def _attributes() -> str | None:
+    source = inspect.getsource(_trainer())
+    missing = [name for name in ATTRIBUTES if f"self.{name}" not in source]
+    return f"not set: {', '.join(missing)}" if missing else None
+
+
+def _loss() -> str | None:
+    source = inspect.getsource(_trainer()._compute_loss)
+    return None if "advantages.dim() == 1" in source else "it no longer asks whether there is one advantage per token"
+
+
+def _outputs() -> str | None:
+    source = inspect.getsource(_trainer()._generate_and_score_completions)
+    missing = [key for key in OUTPUTS if f'"{key}"' not in source]
+    if missing:
+        return f"not among its outputs: {', '.join(missing)}"
+    rewards, outputs = source.find("_calculate_rewards("), source.find("output = {")
+    return None if 0 <= rewards < outputs else "rewards are no longer worked out before the outputs are put together"
+
+
+def _images() -> str | None:
+    source = inspect.getsource(_trainer()._generate)
+    last = source.rpartition("return")[2]
+    wanted = ["images", "tool_images"]
+    found = [part.strip() for part in last.strip().strip("()").rstrip(",)\n ").split(",") if part.strip()]
+    return None if found[-2:] == wanted else f"it ends its results by {', '.join(found[-2:])}, not {', '.join(wanted)}"
+
+
+def _batches() -> str | None:
+    import torch
+    from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
+
+    batch = {"advantages": torch.arange(8.0).view(4, 2), "completion_ids": torch.arange(8).view(4, 2)}
+    shuffled = shuffle_sequence_dict(batch)
+    for name, part in [
+        ("shuffle_sequence_dict", shuffled),
+        *(("split_tensor_dict", p) for p in split_tensor_dict(shuffled, 2)),
+    ]:
+        if not torch.equal(part["advantages"].long(), part["completion_ids"]):
+            return f"{name} no longer keeps token advantages with their tokens"
+    return None
+
+
+def _config_id() -> str | None:
+    from trl.trainer import utils
+
+    return None if hasattr(utils, "get_config_model_id") else "trl.trainer.utils has it no more"
+
+
+HOOKS: tuple[Hook, ...] = (
+    *(
+        Hook(f"GRPOTrainer.{name}", lambda n=name, w=wanted: _parameters(n, w, False))
+        for name, wanted in OVERRIDDEN.items()
+    ),  # type: ignore[misc]
+    *(
+        Hook(f"GRPOTrainer.{name}", lambda n=name, w=wanted: _parameters(n, w, True))
+        for name, wanted in BEGINNINGS.items()
+    ),  # type: ignore[misc]
+    Hook("GRPOTrainer._compute_advantages is free", _our_hook),
+    Hook("attributes of GRPOTrainer", _attributes),
+    Hook("(B, T) advantages in GRPOTrainer._compute_loss", _loss),
+    Hook("outputs of GRPOTrainer._generate_and_score_completions", _outputs),
+    Hook("results of GRPOTrainer._generate", _images),
+    Hook("batches of token advantages", _batches),
+    Hook("get_config_model_id", _config_id),
+)
+
+
+def check_hooks(report: Report, hooks: Sequence[Hook] = HOOKS) -> None:
+    """Adds whether the installed TRL has all that the trainer stands on."""
+    report.section("TRL")
+    import trl
+
+    moved = []
+    for hook in hooks:
+        try:
+            problem = hook.moved()
+        except Exception as error:
+            problem = describe(error)
+        if problem:
+            moved.append(hook.name)
+            report.fail(hook.name, problem, f"TRL {trl.__version__} has moved it: install a TRL of the range above")
+    if not moved:
+        report.ok(
+            "hooks", f"all {len(hooks)} that the trainer stands on are as TRL {trl.__version__} should have them"
+        )
