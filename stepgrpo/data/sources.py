@@ -152,7 +152,7 @@ def _household_drafts(spec: str, split: str, n: int, seed: int, images: bool) ->
 
     pictures = spec == HOUSEHOLD_PICTURES
     rows = household_rows(split, n, seed=seed, pictures=pictures and images, scene_in_prompt=not pictures)
-    return [draft_of({"images": [], **row}, row["id"], ACTIONS) for row in rows]
+    return [draft_of({**row, "images": row.get("images", [])}, row["id"], ACTIONS) for row in rows]
 
 
 def _without_long_plans(drafts: list[Draft], limit: int, report: ReadReport) -> list[Draft]:
