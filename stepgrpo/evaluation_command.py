@@ -95,6 +95,7 @@ def _load(args: EvaluateArguments) -> tuple[Any, Any, Any]:
     import torch
     import transformers
     from accelerate import PartialState
+    from accelerate.utils import patch_environment
 
     from stepgrpo.modeling import load_model, load_processing_class
 
@@ -104,7 +105,9 @@ def _load(args: EvaluateArguments) -> tuple[Any, Any, Any]:
         transformers.logging.disable_progress_bar()
     assert args.model is not None
     tokenizer = load_processing_class(args.model, args.gguf_file)
-    model = load_model(args.model, args.gguf_file, args.dtype)
+    # With FSDP's efficient loading, all processes but one would get empty weights: nothing here sends them the others.
+    with patch_environment(FSDP_CPU_RAM_EFFICIENT_LOADING="false"):
+        model = load_model(args.model, args.gguf_file, args.dtype)
     if hasattr(model, "merge_and_unload") and model.dtype == torch.float32:
         # Faster; in half precision the sum would round the adapter away.
         model = model.merge_and_unload()
@@ -117,6 +120,24 @@ def _check_pictures(args: EvaluateArguments, rows: Rows, processor: Any) -> None
         raise ValueError(
             f"{pictures} of the {len(rows)} rows of {args.data} have pictures, and model={args.model!r} is no vision-language "
             "model. Give one that is, or images=false to leave them out."
+        )
+    if not hasattr(processor, "image_processor"):
+        return
+    from trl import prepare_multimodal_messages
+
+    problems = []
+    for number, row in enumerate(rows):
+        images = list(row.get("images") or [])
+        try:
+            if not isinstance(row["prompt"], str):
+                prepare_multimodal_messages(row["prompt"], images=images)
+            elif images:
+                raise ValueError("there are pictures, and the prompt is a text; make it a list of messages.")
+        except ValueError as error:
+            problems.append(f"{row.get('id') or f'row {number}'}: {error}")
+    if problems:
+        raise ValueError(
+            f"The prompts of {len(problems)} of {len(rows)} rows do not fit their pictures; the first, {problems[0]}"
         )
 
 

@@ -1,6 +1,7 @@
 """The command line of `stepgrpo evaluate`."""
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from stepgrpo import evaluation, evaluation_command, launch
+from stepgrpo import evaluation, evaluation_command, launch, modeling
 from stepgrpo.evaluation import main
 from stepgrpo.evaluation_arguments import parse_arguments
 from stepgrpo.evaluation_files import check_folder, read_completions, write_whole
@@ -247,6 +248,32 @@ def test_pictures_for_a_model_that_cannot_see_are_refused(model_dir, data, tmp_p
     args = ["--data", "household-pictures", "--n", "2", "--samples", "0", "--max-new-tokens", "2", "--images", "false"]
     assert main(["--model", str(model_dir), "--out", str(tmp_path / "out"), *args]) == 0
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["greedy/success"] == 0.0
+
+
+def test_prompts_that_do_not_fit_their_pictures_are_named(qwen2_5_vl_dir, data, tmp_path, capsys):
+    picture("red").save(data.parent / "x.png")
+    two = [{"role": "user", "content": [{"type": "image"}, {"type": "image"}, {"type": "text", "text": "go"}]}]
+    rows = [row(FIND, images=["x.png"]), row(FIND, images=["x.png"], id="odd"), row(FIND, images=["x.png"])]
+    rows[1]["prompt"], rows[2]["prompt"] = two, "go"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(SystemExit) as exit_:
+        main(["--model", str(qwen2_5_vl_dir), "--data", str(data), "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert exit_.value.code == 2 and "2 of 3 rows do not fit their pictures; the first, odd: Number of images" in said
+
+
+def test_every_process_reads_all_weights(model_dir, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
+    seen = []
+
+    def load(*args):
+        seen.append(os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"])
+        return load_model(*args)
+
+    monkeypatch.setattr(modeling, "load_model", load)
+    args = ["--model", model_dir, "--data", data, "--out", tmp_path / "out", "--samples", 0, "--max-new-tokens", 1]
+    assert main(list(map(str, args))) == 0
+    assert seen == ["false"] and os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
 
 
 def test_prompts_with_examples(model_dir, tmp_path, monkeypatch):
