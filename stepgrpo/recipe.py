@@ -73,8 +73,9 @@ class RecipeArguments(VerifyArguments):
         gguf_file (`str`, *optional*):
             Name of a GGUF file in the directory of the model.
         reward_funcs (`list[str]`, *optional*):
-            Reward functions: `household`, `household_progress`, `exact_match`, `lcs`, or dotted paths. Where it is not set:
-            `household` for the household, else `exact_match`. Not used for supervised training.
+            Reward functions: `household`, `household_progress`, `exact_match`, `lcs`, `prefix`, `key_steps`, `plan_format`,
+            `verify`, or dotted paths; see docs/rewards.md. Where it is not set: `household` for the household, else
+            `exact_match`. Not used for supervised training.
         freeze_modules (`list[str]`, *optional*):
             Names of modules that are not trained, such as `visual`: those whose dotted name is or ends in one of them.
         merge_adapter (`bool`, *optional*, defaults to `False`):
@@ -97,7 +98,7 @@ class RecipeArguments(VerifyArguments):
     use_images: bool = field(default=True, metadata={"help": "Keep the pictures of the data."})
     gguf_file: str | None = field(default=None, metadata={"help": "Name of a GGUF file in the model's directory."})
     reward_funcs: list[str] | None = field(
-        default=None, metadata={"help": "household, household_progress, exact_match, lcs, or dotted paths."}
+        default=None, metadata={"help": "Names of rewards (docs/rewards.md), such as exact_match, or dotted paths."}
     )
     freeze_modules: list[str] | None = field(
         default=None, metadata={"help": "Names of modules that are not trained, such as visual."}
