@@ -1,5 +1,7 @@
 """Prompt templates: the package's own, the user's, and examples in them."""
 
+from configparser import ConfigParser
+
 import pytest
 
 from stepgrpo.data.household import ACTIONS
@@ -36,6 +38,12 @@ def test_the_words_of_the_alfred_templates_are_those_of_older_runs():
         "Actions: ${verbs}; the second X is X_2\n"
         'Answer with JSON: {"executable_plan": [{"action_name": "find a X"}]}'
     )
+
+
+def test_the_templates_are_part_of_the_package():
+    settings = ConfigParser()
+    settings.read(FOLDER.parents[2] / "setup.cfg")
+    assert "data/prompts/*.txt" in settings["options.package_data"]["stepgrpo"].split()
 
 
 def test_bad_templates_are_refused_at_start(tmp_path):

@@ -110,8 +110,12 @@ def _is_names(value: Any) -> bool:
 def _is_prompt(value: Any) -> bool:
     if isinstance(value, str):
         return bool(value)
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(message, dict) and "role" in message and "content" in message for message in value)
-    )
+    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
+
+
+def _is_message(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str) or "content" not in value:
+        return False
+    content = value["content"]  # None in a message that calls a tool
+    parts = content if isinstance(content, list) else []
+    return isinstance(content, (str, list, type(None))) and all(isinstance(part, dict) for part in parts)

@@ -56,5 +56,5 @@ def _find(value: Any, folders: Sequence[Path]) -> str | Image.Image:
 def _opened(file: BytesIO | Path, name: str) -> Image.Image:
     try:
         return Image.open(file)
-    except (OSError, ValueError, SyntaxError):  # Pillow's readers raise each of them
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # Pillow's readers raise each of them
         raise Unfit("a picture that cannot be opened", name) from None
