@@ -203,6 +203,8 @@ def test_the_card_tells_the_run(pushed):
     assert "| `lcs_reward` | 0.5 |" in card and "| `household_reward` | 1 |" in card
     assert "| `step_match_mode` | exact |" in card and "ω = 1." in card
     assert "| `updates` | 2 |" in card
+    # AutoTokenizer would put the pre-tokenizer of the model's family in the place of this one's.
+    assert "tokenizer = PreTrainedTokenizerFast.from_pretrained(repository)" in card
     assert "| greedy/valid_json | 62.5% |" in card
     assert re.search(r"\| held out \| after update 1 \| after update 2 \|\n\| --- \| ---: \| ---: \|\n", card)
     assert re.search(r"\n\| reward \| -?\d[\d.e-]* \| -?\d[\d.e-]* \|\n", card)

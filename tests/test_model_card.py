@@ -8,7 +8,7 @@ import yaml
 
 from stepgrpo.report.model_card import Card, model_card, with_metrics
 from stepgrpo.report.private import Private, is_hub_id, public_name
-from stepgrpo.report.run_card import base_of, draw_run
+from stepgrpo.report.run_card import _x_label, base_of, draw_run
 from stepgrpo.report.run_file import run_settings, run_yaml
 from stepgrpo.report.tables import evaluation_table, markdown_table, metrics_table, training_table
 
@@ -136,6 +136,12 @@ def test_curves_are_drawn_of_what_was_logged_twice(tmp_path):
     assert draw_run(LOG, tmp_path / "figures") == {"loss": "figures/loss.png", "reward": "figures/reward.png"}
     assert (tmp_path / "figures" / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert draw_run(LOG[:1], tmp_path / "none") == {} and not (tmp_path / "none").exists()
+
+
+def test_what_a_curve_is_drawn_over():
+    assert _x_label(LOG, "loss") == "update"
+    assert _x_label([{"loss": 1, "step": 5}, {"loss": 1, "step": 10}], "loss") == "log entry, one every 5 updates"
+    assert _x_label([{"loss": 1, "step": 5}, {"loss": 1, "step": 6}], "loss") == "log entry"
 
 
 @pytest.mark.parametrize(

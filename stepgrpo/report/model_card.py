@@ -53,6 +53,7 @@ class Card:
         adapter: rank, alpha and target modules of a LoRA adapter; empty for a full model.
         merged: whether the adapter is there merged into its base, too.
         vision: whether the model reads pictures.
+        reader: the class that loads the tokenizer or processor; the usual `Auto` class where it is empty.
         log: `trainer.state.log_history`.
         metrics: by its label what a `metrics.json` of `stepgrpo evaluate` holds.
         figures: file names of curves by what they show.
@@ -72,6 +73,7 @@ class Card:
     adapter: Mapping[str, Any] = field(default_factory=dict)
     merged: bool = False
     vision: bool = False
+    reader: str = ""
     log: Sequence[Mapping[str, Any]] = ()
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)
@@ -166,7 +168,7 @@ def _how(card: Card) -> str:
 
 def _usage(card: Card) -> str:
     model = "AutoModelForImageTextToText" if card.vision else "AutoModelForCausalLM"
-    reader = "AutoProcessor" if card.vision else "AutoTokenizer"
+    reader = card.reader or ("AutoProcessor" if card.vision else "AutoTokenizer")
     folder = ', subfolder="merged"' if card.merged else ""
     if card.adapter and not card.merged:
         lines = [

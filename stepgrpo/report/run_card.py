@@ -32,10 +32,11 @@ _SETTINGS = (
     "max_length",
     "seed",
 )
-_REWARD = {"reward": "reward"}
+# Tokenizers of no model family, in whose place AutoTokenizer would load that of the model's.
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _CURVES = {
     "loss": {"loss": "loss"},
-    "reward": _REWARD,
+    "reward": {"reward": "reward"},
     "right steps": {"step_credit/right_steps": "share of right steps"},
     "token accuracy": {"mean_token_accuracy": "accuracy of tokens"},
 }
@@ -96,6 +97,7 @@ def make_card(
         adapter=_adapter(trainer.model),
         merged=merged,
         vision=hasattr(trainer.model.config, "vision_config"),
+        reader="PreTrainedTokenizerFast" if type(trainer.processing_class).__name__ in _GENERIC else "",
         log=trainer.state.log_history,
         metrics=metrics,
         versions=_versions(),
@@ -117,9 +119,18 @@ def draw_run(log: Log, folder: Path) -> dict[str, str]:
         if values:
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / f"{title.replace(' ', '_')}.png"
-            draw_curves(values, file, "logged value", next(iter(values)), title)
+            draw_curves(values, file, _x_label(log, next(iter(metrics))), next(iter(values)), title)
             drawn[title] = f"{folder.name}/{file.name}"
     return drawn
+
+
+def _x_label(log: Log, name: str) -> str:
+    """What 1, 2, 3, ... on the axis mean."""
+    steps = [entry["step"] for entry in log if name in entry and "step" in entry]
+    every = {after - before for before, after in zip([0, *steps], steps)}
+    if every == {1}:
+        return "update"
+    return f"log entry, one every {every.pop()} updates" if len(every) == 1 else "log entry"
 
 
 def _base_in_card(file: Path) -> str | None:
