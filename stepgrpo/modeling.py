@@ -170,6 +170,20 @@ def is_vision_language(path: str | os.PathLike[str], gguf_file: str | None = Non
     return type(AutoConfig.from_pretrained(os.fspath(path), **kwargs)) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 
+def load_config(path: str | os.PathLike[str], gguf_file: str | None = None, **kwargs: Any) -> Any:
+    """The config of a model; for an adapter, of its base.
+
+    Args:
+        path, gguf_file: as for `load_model`.
+        kwargs: for `AutoConfig.from_pretrained`, such as `revision`.
+    """
+    if is_adapter(path):
+        return load_config(_base_of(path), gguf_file, **kwargs)
+    path, gguf_file = _located(path, gguf_file)
+    options = {} if gguf_file is None else {"gguf_file": gguf_file}
+    return AutoConfig.from_pretrained(os.fspath(path), **options, **kwargs)
+
+
 def needs_own_loading(path: str | os.PathLike[str], gguf_file: str | None = None) -> bool:
     """Whether a trainer that loads models and tokenizers by `Auto` classes would fail on this one, or load it wrongly."""
     gguf = _located(path, gguf_file)[1]

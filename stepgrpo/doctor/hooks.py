@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stepgrpo.doctor.findings import Report, describe
@@ -107,12 +108,10 @@ def _batches() -> str | None:
     import torch
     from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
-    batch = {"advantages": torch.arange(8.0).view(4, 2), "completion_ids": torch.arange(8).view(4, 2)}
-    shuffled = shuffle_sequence_dict(batch)
-    for name, part in [
-        ("shuffle_sequence_dict", shuffled),
-        *(("split_tensor_dict", p) for p in split_tensor_dict(shuffled, 2)),
-    ]:
+    batch: Any = {"advantages": torch.arange(8.0).view(4, 2), "completion_ids": torch.arange(8).view(4, 2)}
+    shuffled: Any = shuffle_sequence_dict(batch)
+    parts = [("split_tensor_dict", part) for part in split_tensor_dict(shuffled, 2)]
+    for name, part in [("shuffle_sequence_dict", shuffled), *parts]:
         if not torch.equal(part["advantages"].long(), part["completion_ids"]):
             return f"{name} no longer keeps token advantages with their tokens"
     return None
@@ -125,14 +124,8 @@ def _config_id() -> str | None:
 
 
 HOOKS: tuple[Hook, ...] = (
-    *(
-        Hook(f"GRPOTrainer.{name}", lambda n=name, w=wanted: _parameters(n, w, False))
-        for name, wanted in OVERRIDDEN.items()
-    ),  # type: ignore[misc]
-    *(
-        Hook(f"GRPOTrainer.{name}", lambda n=name, w=wanted: _parameters(n, w, True))
-        for name, wanted in BEGINNINGS.items()
-    ),  # type: ignore[misc]
+    *(Hook(f"GRPOTrainer.{name}", partial(_parameters, name, wanted, False)) for name, wanted in OVERRIDDEN.items()),
+    *(Hook(f"GRPOTrainer.{name}", partial(_parameters, name, wanted, True)) for name, wanted in BEGINNINGS.items()),
     Hook("GRPOTrainer._compute_advantages is free", _our_hook),
     Hook("attributes of GRPOTrainer", _attributes),
     Hook("(B, T) advantages in GRPOTrainer._compute_loss", _loss),
