@@ -6,7 +6,7 @@ import pytest
 
 from stepgrpo.rewards.format import TEXT_KEYS, make_plan_format_reward, plan_format_reward
 
-TEXTS = {key: "words" for key in TEXT_KEYS}
+TEXTS = dict.fromkeys(TEXT_KEYS, "words")
 STEP = {"action_id": 3, "action_name": "find a Pan"}
 
 
