@@ -81,12 +81,13 @@ def save_rollouts(checkpoint: str | os.PathLike[str], rank: int, step: int, buff
 def load_rollouts(checkpoint: str | os.PathLike[str], rank: int, device: Any) -> tuple[int, list[Any] | None] | None:
     """What `save_rollouts` has saved, the tensors on a device; None where nothing was saved."""
     import torch
+    from accelerate.utils import send_to_device
 
     file = _rollouts(checkpoint, rank)
     if not file.is_file():
         return None
-    saved = torch.load(file, map_location=device, weights_only=True)
-    return saved["step"], saved["buffer"]
+    saved = torch.load(file, map_location="cpu", weights_only=True)
+    return saved["step"], send_to_device(saved["buffer"], device)
 
 
 def _rollouts(checkpoint: str | os.PathLike[str], rank: int) -> Path:

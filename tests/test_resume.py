@@ -1,7 +1,11 @@
 """A run that goes on from a checkpoint equals one that never stopped, to the last bit."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +13,9 @@ from datasets import Dataset
 from peft import LoraConfig
 from trl import SFTConfig, SFTTrainer
 
+from stepgrpo.arguments import parse_recipe
 from stepgrpo.resume import AUTO, find_checkpoint, load_rollouts, save_rollouts, skip_epochs
+from stepgrpo.training import train_step_grpo
 from tests.scripted import COMPLETIONS, GROUND_TRUTH, ScriptedRollout, make_trainer, scripted_rewards
 
 PROMPTS = (
@@ -169,7 +175,7 @@ def test_rollouts_are_saved_a_process(tmp_path):
     batch = {"advantages": torch.arange(4.0), "num_images": [1, 0], "old_per_token_logps": None}
     save_rollouts(tmp_path / "new", 0, 3, [batch])
     save_rollouts(tmp_path / "new", 1, 4, None)
-    step, (loaded,) = load_rollouts(tmp_path / "new", 0, "cpu")
+    step, (loaded,) = load_rollouts(tmp_path / "new", 0, torch.device("cpu:0"))
     assert step == 3 and torch.equal(loaded.pop("advantages"), batch.pop("advantages")) and loaded == batch
     assert load_rollouts(tmp_path / "new", 1, "cpu") == (4, None)
 
@@ -189,6 +195,61 @@ def test_epochs_that_are_over_are_skipped():
     skip_epochs(in_order, 2)
     assert list(in_order) == list(range(7))
     skip_epochs(None, 2)
+
+
+RECIPE = [
+    *("--use_cpu", "true", "--bf16", "false", "--report_to", "none", "--train_n", "4", "--save_steps", "1"),
+    *("--per_device_train_batch_size", "2", "--num_generations", "2", "--max_completion_length", "8"),
+    *("--reward_funcs", "tests.test_launch.characters", "--lr_scheduler_type", "constant", "--learning_rate", "1e-3"),
+    # Two updates a generation; a checkpoint in between has rollouts that are not used up.
+    *("--steps_per_generation", "2", "--temperature", "2", "--logging_steps", "1"),
+]
+
+
+@pytest.fixture
+def model_dir(make_model, tiny_tokenizer, tmp_path):
+    make_model().save_pretrained(tmp_path / "model")
+    tiny_tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_the_recipe_resumes_from_the_last_checkpoint_in_its_folder(model_dir, tmp_path):
+    def run(out, *options):
+        given = [*RECIPE, "--model_name_or_path", model_dir, "--output_dir", tmp_path / out, *options]
+        return train_step_grpo(*parse_recipe("step_grpo", [str(option) for option in given]))
+
+    whole = run("whole", "--max_steps", 3)
+    run("stopped", "--max_steps", 1)
+    (tmp_path / "stopped" / "checkpoint-9").mkdir()  # a run that was stopped while it wrote
+    resumed = run("stopped", "--max_steps", 3, "--resume_from_checkpoint", "true")
+    assert [entry["step"] for entry in resumed.state.log_history[:-1]] == [1, 2, 3]
+    for name, weight in weights(whole).items():
+        assert torch.equal(weight, weights(resumed)[name]), name
+
+
+@pytest.mark.slow
+def test_two_processes_resume_each_its_own_rollouts(model_dir, tmp_path):
+    from safetensors.torch import load_file
+
+    root = Path(__file__).resolve().parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+
+    def run(out, *options):
+        command = [sys.executable, "-m", "accelerate.commands.launch", "--main_process_port", "0", "--config_file"]
+        command += ["accelerate_configs/cpu_2proc.yaml", "recipes/step_grpo.py", *RECIPE, "--max_steps", "4"]
+        command += ["--model_name_or_path", str(model_dir), "--output_dir", str(tmp_path / out), *options]
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return load_file(tmp_path / out / "model.safetensors")
+
+    whole = run("whole")
+    checkpoint = tmp_path / "whole" / "checkpoint-1"
+    rollouts = [load_rollouts(checkpoint, rank, "cpu")[1][1]["completion_ids"] for rank in (0, 1)]
+    assert rollouts[0].shape != rollouts[1].shape or not torch.equal(*rollouts)
+    resumed = run("resumed", "--resume_from_checkpoint", str(checkpoint))
+    assert all(torch.equal(weight, resumed[name]) for name, weight in whole.items())
+    start = load_file(checkpoint / "model.safetensors")
+    assert any(not torch.equal(weight, start[name]) for name, weight in whole.items())
 
 
 def test_a_copied_checkpoint_goes_on(make_model, tiny_tokenizer, tmp_path):
