@@ -1,18 +1,19 @@
 """Pushing a trained model to the Hub: what can go wrong is found before training, and nothing private is pushed.
 
-The trainer's own push uploads its whole output directory, with the pickled arguments, which hold paths and the token. So the
-recipes take the Hub's settings away from the trainer, and push themselves: the files that a model is loaded from, cleaned,
-with a card, the curves and the run's YAML.
+The push of transformers' trainer uploads the whole output directory, with the pickled arguments, which hold paths and the
+token. Here only the files are pushed that a model is loaded from, cleaned, with a card, curves and the run's YAML. The recipes
+take the Hub's settings away from their trainer and push themselves; `StepGRPOTrainer` pushes this way in a user's script.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from huggingface_hub import HfApi
+from huggingface_hub import CommitInfo, HfApi
 from transformers import TrainerCallback
 
 from stepgrpo.hub_files import CARD, FIGURES, RUN, model_files, published_files
@@ -34,6 +35,7 @@ from stepgrpo.report.tables import metrics_table
 logger = logging.getLogger(__name__)
 
 STRATEGIES = ("end", "every_save")
+IN_PYTHON = "given in Python"  # a data set without a spec
 
 
 def check_hub(recipe_name: str, recipe: Any, args: Any, model_args: Any) -> HubRun | None:
@@ -53,16 +55,38 @@ def check_hub(recipe_name: str, recipe: Any, args: Any, model_args: Any) -> HubR
     """
     if not args.push_to_hub:
         return None
-    _ = args.device  # the process group, which the state below would set up otherwise than the trainer
-    state, run, problem = PartialState(), None, None
-    if state.is_main_process:
-        try:
-            run = _open_run(recipe_name, recipe, args, model_args)
-        except ValueError as error:
-            problem = str(error)
-    _agree(problem)
+
+    def start() -> HubRun:
+        data = {"training": recipe.data, "evaluation": recipe.eval_data or recipe.data}
+        metrics = read_metrics(recipe.model_card_metrics or [])
+        model = model_args.model_name_or_path or ""
+        run = _open_run(recipe_name, args, model, data, (recipe, args, model_args))
+        run.metrics, run.merged = metrics, recipe.merge_adapter
+        return run
+
+    run = _on_main(start, args, recipe_name)
     args.push_to_hub, args.hub_token = False, None
-    return run or HubRun(None, recipe_name, model_args.model_name_or_path or "")
+    return run
+
+
+def check_trainer(
+    args: Any, model: str, token: str | None = None, revision: str | None = None, private: bool | None = None
+) -> HubRun:
+    """As `check_hub`, for a trainer that a user's script makes. Leaves `args` as it is.
+
+    Args:
+        args: the trainer's, a `StepGRPOConfig`.
+        model: what is trained: a path or hub id.
+        token, revision, private: in place of `args.hub_token`, `args.hub_revision` and `args.hub_private_repo`.
+
+    Raises:
+        ValueError: on every process alike, if something of it cannot work.
+    """
+    data = dict.fromkeys(("training", "evaluation"), IN_PYTHON)
+    args = copy.copy(args)
+    args.hub_token, args.hub_revision = token or args.hub_token, revision or args.hub_revision
+    args.hub_private_repo = args.hub_private_repo if private is None else private
+    return _on_main(lambda: _open_run(None, args, model, data, (args,)), args)
 
 
 @dataclass
@@ -71,7 +95,7 @@ class HubRun:
 
     Attributes:
         repository: where to; `None` on all processes but the main one.
-        recipe: `step_grpo` or `sft`.
+        recipe: `step_grpo` or `sft`; `None` for a trainer of a user's script.
         model: what was trained on: a path or hub id.
         data: specs of the data sets for `training` and `evaluation`.
         strategy: one of `STRATEGIES`.
@@ -83,8 +107,8 @@ class HubRun:
     """
 
     repository: Repository | None
-    recipe: str
-    model: str
+    recipe: str | None
+    model: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     strategy: str = "end"
     always: bool = False
@@ -94,7 +118,7 @@ class HubRun:
     merged: bool = False
 
     def __post_init__(self) -> None:
-        self._base = base_of(self.model)
+        self._base = base_of(self.model) if self.model else ("", None)
         self._pending: Future[Any] | None = None
         self._api = HfApi()  # runs pushes in the background, one after the other
 
@@ -103,7 +127,7 @@ class HubRun:
         if self.repository is not None and self.strategy == "every_save":
             trainer.add_callback(_PushOnSave(self, trainer))
 
-    def push(self, trainer: Any) -> None:
+    def push(self, trainer: Any, message: str = "End of training") -> CommitInfo | None:
         """Pushes the saved model of a finished training.
 
         To call after `save_model` and after the last barrier: the main process pushes, and the others need not wait, as they
@@ -111,27 +135,33 @@ class HubRun:
 
         Args:
             trainer: the trainer.
+            message: of the commit.
+
+        Returns:
+            What was committed; `None` on the other processes.
 
         Raises:
             ValueError: on the main process, if that fails. The saved model is as it was.
         """
         if self.repository is None:
-            return
+            return None
         folder = Path(trainer.args.output_dir)
         try:
             if self._pending is not None:
                 self._pending.exception()  # waits; what went wrong has been said
             self._write_texts(trainer, folder, self.merged, finished=True)
-            address = push_files(self.repository, folder, self.private, "End of training", self.merged)
+            commit = push_files(self.repository, folder, self.private, message, self.merged)
         except Exception as error:
             again = f"python -m stepgrpo.hub_push {folder} --hub_model_id {self.repository.id}"
             reason = refused("the push failed", error, self.repository.token)
             raise ValueError(f"{reason}. The model is saved in {folder}; push it by: {again}") from None
-        print(f"Pushed to {address}.", flush=True)
+        print(f"Pushed to {commit.repo_url}.", flush=True)
+        return commit
 
     def push_checkpoint(self, trainer: Any, checkpoint: Path) -> None:
         """Begins to push a checkpoint's model, without optimizer states. Never raises: training goes on."""
-        assert self.repository is not None
+        if self.repository is None or self.strategy != "every_save":
+            return
         if self._pending is not None and not self._pending.done() and not self.always:
             logger.warning("%s is not pushed: the push before it is still going on.", checkpoint.name)
             return
@@ -205,32 +235,33 @@ def read_metrics(files: Sequence[str]) -> dict[str, dict[str, Any]]:
     return metrics
 
 
-def _open_run(recipe_name: str, recipe: Any, args: Any, model_args: Any) -> HubRun:
+def _open_run(recipe: str | None, args: Any, model: str, data: Mapping[str, str], parts: Sequence[Any]) -> HubRun:
     strategy = str(getattr(args.hub_strategy, "value", args.hub_strategy))
     if strategy not in STRATEGIES:
         raise ValueError(
             f"hub_strategy={strategy!r} pushes optimizer states and pickled arguments, which hold local paths. Choose one "
             f"of: {', '.join(STRATEGIES)}."
         )
-    metrics = read_metrics(getattr(recipe, "model_card_metrics", None) or [])
     name = args.hub_model_id or Path(args.output_dir).absolute().name
     repository = open_repository(name, args.hub_token, args.hub_private_repo, args.hub_revision)
-    model = model_args.model_name_or_path or ""
     private = Private.of_this_machine(
         [repository.token], [repository.user], [args.output_dir, *([model] if is_local(model) else [])]
     )
-    return HubRun(
-        repository,
-        recipe_name,
-        model,
-        {"training": recipe.data, "evaluation": recipe.eval_data or recipe.data},
-        strategy,
-        args.hub_always_push,
-        run_yaml((recipe, args, model_args), recipe_name, private),
-        metrics,
-        private,
-        recipe.merge_adapter,
-    )
+    settings = run_yaml(parts, recipe, private)
+    return HubRun(repository, recipe, model, data, strategy, args.hub_always_push, settings, private=private)
+
+
+def _on_main(start: Callable[[], HubRun], args: Any, recipe: str | None = None) -> HubRun:
+    """Calls a function on the main process; what it raises, every process raises."""
+    _ = args.device  # the process group, which the state below would set up otherwise than the trainer
+    run, problem = HubRun(None, recipe), None
+    if PartialState().is_main_process:
+        try:
+            run = start()
+        except Exception as error:
+            problem = str(error) if isinstance(error, ValueError) else f"push_to_hub: {type(error).__name__}: {error}"
+    _agree(problem)
+    return run
 
 
 def _agree(problem: str | None) -> None:

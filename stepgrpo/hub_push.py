@@ -51,12 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         repository = open_repository(name, private=args.private, revision=args.revision)
         private = Private.of_this_machine([repository.token], [repository.user], [str(folder)])
         try:
-            address = push_files(repository, folder, private, "Push of a finished run", merged)
+            commit = push_files(repository, folder, private, "Push of a finished run", merged)
         except Exception as error:
             raise ValueError(refused("the push failed", error, repository.token)) from None
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    print(f"Pushed to {address}.")
+    print(f"Pushed to {commit.repo_url}.")
     return 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi, constants, get_token
 from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils import validate_repo_id
 
@@ -80,7 +80,7 @@ def push_files(
     message: str,
     merged: bool = False,
     files: Mapping[str, Path] | None = None,
-) -> str:
+) -> CommitInfo:
     """Pushes a model's folder as one commit; see `published_files` for what of it.
 
     Args:
@@ -92,7 +92,7 @@ def push_files(
         files: what to push, by names in the repository, where it is not `published_files` of the folder.
 
     Returns:
-        The address of the repository.
+        What was committed, with the address of the repository.
 
     Raises:
         ValueError: if the folder has no weights.
@@ -102,8 +102,7 @@ def push_files(
         CommitOperationAdd(name, cleaned(name, path, private) or path) for name, path in sorted(files.items())
     ]
     api = HfApi(token=repository.token)
-    api.create_commit(repository.id, operations, commit_message=message, revision=repository.revision)
-    return f"{constants.ENDPOINT}/{repository.id}"
+    return api.create_commit(repository.id, operations, commit_message=message, revision=repository.revision)
 
 
 def refused(what: str, error: BaseException, token: str) -> str:

@@ -16,6 +16,7 @@ from trl.trainer.utils import get_config_model_id
 from stepgrpo.config import StepGRPOConfig, load_signal
 from stepgrpo.credit import prefix_states, score_table, spread_on_tokens, step_advantages
 from stepgrpo.data.columns import check_ground_truth
+from stepgrpo.hub import check_trainer
 from stepgrpo.monitor import StepMonitor, batch_statistics
 from stepgrpo.resume import load_rollouts, save_rollouts, skip_epochs
 from stepgrpo.rollout import Rollout
@@ -62,8 +63,7 @@ class StepGRPOTrainer(GRPOTrainer):
         **kwargs,
     ):
         if args is None:
-            model_name = model if isinstance(model, str) else get_config_model_id(model.config)
-            args = StepGRPOConfig(f"{model_name.split('/')[-1]}-StepGRPO")
+            args = StepGRPOConfig(f"{_name_of(model).split('/')[-1]}-StepGRPO")
         if not isinstance(args, StepGRPOConfig):
             raise TypeError(f"`args` must be a StepGRPOConfig, got {type(args).__name__}.")
         if args.step_advantage_w != 0.0 and args.step_reward_kind == "rule":
@@ -73,6 +73,8 @@ class StepGRPOTrainer(GRPOTrainer):
         self._step_signal = _make_signal(args)
         self._step_monitor = StepMonitor(judges_steps=args.step_reward_kind != "return")
         self._trajectory_rewards: Tensor | None = None
+        # Before the model loads: what would stop the push is found now.
+        self._hub_run = check_trainer(args, _name_of(model)) if args.push_to_hub else None
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *rest, **kwargs)
         if self._is_vlm:
             self._tokenizer.padding_side = "left"  # the processor pads prompts by it, and TRL expects them so
@@ -83,6 +85,22 @@ class StepGRPOTrainer(GRPOTrainer):
             # A reward function that holds a frozen model of its own, such as `VerifyReward`.
             if hasattr(reward_func, "prepare") and not isinstance(reward_func, torch.nn.Module):
                 reward_func.prepare(self.accelerator)
+
+    def push_to_hub(
+        self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
+    ):
+        """As in transformers, but pushes only what a model is loaded from, with stepgrpo's card, and nothing private.
+
+        Always waits until it is done; the card's name, tags and data set are its own. See docs/hub.md.
+        """
+        self.save_model(_internal_call=True)
+        if self._hub_run is None or token or revision:
+            self._hub_run = check_trainer(self.args, _name_of(self.model), token, revision, private)
+        return self._hub_run.push(self, commit_message or "End of training")
+
+    def _push_from_checkpoint(self, checkpoint_folder):
+        if self._hub_run is not None:
+            self._hub_run.push_checkpoint(self, Path(checkpoint_folder))
 
     @property
     def _mode(self) -> str:
@@ -232,6 +250,10 @@ def _with_image_list(row: dict[str, Any]) -> dict[str, Any]:
         return row
     images = row.get("images", [row.get("image")])
     return {**row, "images": [image for image in images or [] if image is not None]}
+
+
+def _name_of(model: Any) -> str:
+    return model if isinstance(model, str) else get_config_model_id(model.config)
 
 
 def _make_signal(args: StepGRPOConfig) -> Signal:

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from datasets import Dataset
 from huggingface_hub import constants
 from trl import ModelConfig, SFTConfig, TrlParser
 
-from stepgrpo import StepGRPOConfig, hub_push
+from stepgrpo import StepGRPOConfig, StepGRPOTrainer, hub_push
 from stepgrpo.hub import read_metrics
 from stepgrpo.hub_files import cleaned, published_files
 from stepgrpo.hub_repository import open_repository
 from stepgrpo.recipe import RecipeArguments
 from stepgrpo.report.private import Private
+from stepgrpo.rewards.plan import lcs_reward
 from stepgrpo.training import train_sft, train_step_grpo
 from tests.fake_hub import FakeHub
 
@@ -390,6 +392,53 @@ def test_metrics_for_the_card(tmp_path):
         read_metrics([f"x={bad}"])
     with pytest.raises(ValueError, match=r"model_card_metrics: .*none.json' cannot be read"):
         read_metrics([str(tmp_path / "none.json")])
+
+
+def own_trainer(make_model, tiny_tokenizer, folder, **more):
+    rows = [{"prompt": f"find {i}", "ground_truth": [1, 2]} for i in range(4)]
+    args = StepGRPOConfig(
+        output_dir=str(folder / "planner"),
+        per_device_train_batch_size=2,
+        num_generations=2,
+        max_completion_length=4,
+        max_steps=2,
+        save_steps=1,
+        report_to="none",
+        use_cpu=True,
+        bf16=False,
+        **more,
+    )
+    dataset = Dataset.from_list(rows)
+    return StepGRPOTrainer(make_model(), lcs_reward, args, dataset, processing_class=tiny_tokenizer)
+
+
+def test_a_script_with_its_own_trainer_pushes_the_same_way(online, make_model, tiny_tokenizer, tmp_path):
+    repository = f"{ACCOUNT}/own-planner"
+    more = {"push_to_hub": True, "hub_model_id": "own-planner", "hub_token": TOKEN, "hub_always_push": True}
+    trainer = own_trainer(make_model, tiny_tokenizer, tmp_path, **more)
+    trainer.train()
+    trainer.save_model()  # as in transformers, this pushes
+    commit = trainer.push_to_hub()
+    assert commit.repo_url.repo_id == repository
+    messages = [message for name, _, message, _ in online.commits if name == repository]
+    assert messages[:3] == [*(f"Training in progress, update {n}" for n in (1, 2)), "Model save"]
+    files = online.files[repository]
+    assert {"model.safetensors", "run.yaml", "README.md"} <= set(files) and "training_args.bin" not in files
+    for path, content in files.items():
+        assert str(tmp_path).encode() not in content and TOKEN.encode() not in content, path
+    card = files["README.md"].decode()
+    assert "| training | given in Python | 4 |" in card and "stepgrpo train" not in card
+    assert yaml.safe_load(files["run.yaml"])["num_generations"] == 2 and trainer.args.push_to_hub
+
+
+def test_a_script_without_a_token_stops_before_the_model_is_used(online, make_model, tiny_tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="push_to_hub: true, but there is no token"):
+        own_trainer(make_model, tiny_tokenizer, tmp_path, push_to_hub=True)
+    trainer = own_trainer(make_model, tiny_tokenizer, tmp_path)
+    with pytest.raises(ValueError, match="there is no token"):
+        trainer.push_to_hub()
+    assert trainer.push_to_hub(token=TOKEN, revision="try").repo_url.repo_id == f"{ACCOUNT}/planner"
+    assert online.commits[-1][1] == "try" and "try" in online.branches[f"{ACCOUNT}/planner"]
 
 
 def test_pushing_again_needs_a_run(tmp_path, capsys):

@@ -15,6 +15,10 @@ from stepgrpo.report.tables import evaluation_table, markdown_table, metrics_tab
 
 _EVALUATION = re.compile(r"(<!-- evaluation -->\n).*?(<!-- end of evaluation -->)", re.DOTALL)
 _NOT_EVALUATED = "The run had no evaluation (`eval_strategy: no`), and no metrics were given."
+_AGAIN = """The same run, with its paths set to yours:
+
+    stepgrpo train --recipe {recipe} --config run.yaml
+"""
 _GRPO = """\
 @article{shao2024deepseekmath,
     title  = {{DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models}},
@@ -59,6 +63,7 @@ class Card:
         figures: file names of curves by what they show.
         versions: of the packages.
         finished: whether the training is done.
+        scripted: whether a user's script trained, and no recipe.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Card:
     figures: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     finished: bool = True
+    scripted: bool = False
 
 
 def model_card(card: Card) -> str:
@@ -93,7 +99,7 @@ def model_card(card: Card) -> str:
         name=card.name,
         summary=_summary(card),
         usage=_usage(card),
-        recipe=card.recipe,
+        again="" if card.scripted else _AGAIN.format(recipe=card.recipe),
         method=_method(card),
         step_settings=_settings(card.step_settings, "step setting"),
         data=markdown_table(["for", "data", "rows"], [[use, spec, number(n)] for use, (spec, n) in card.data.items()]),

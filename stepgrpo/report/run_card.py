@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from stepgrpo._version import __version__
-from stepgrpo.report.curve import draw_curves
 from stepgrpo.report.model_card import Card
 from stepgrpo.report.private import is_hub_id, public_name
 from stepgrpo.report.tables import Log, series
@@ -63,7 +62,7 @@ def base_of(path: str) -> tuple[str, str | None]:
 
 def make_card(
     trainer: Any,
-    recipe: str,
+    recipe: str | None,
     name: str,
     base: tuple[str, str | None],
     data: Mapping[str, str],
@@ -75,7 +74,7 @@ def make_card(
 
     Args:
         trainer: an SFT or StepGRPO trainer.
-        recipe: `step_grpo` or `sft`.
+        recipe: `step_grpo` or `sft`; `None` for a StepGRPO trainer of a user's script.
         name: of the model.
         base: as `base_of` gives it.
         data: the specs of the data sets for `training` and `evaluation`.
@@ -87,7 +86,8 @@ def make_card(
     return Card(
         name=name,
         base=base[0],
-        recipe=recipe,
+        recipe=recipe or "step_grpo",
+        scripted=recipe is None,
         base_id=base[1],
         data=used,
         datasets=list(dict.fromkeys(spec for spec, _ in used.values() if is_hub_id(spec))),
@@ -112,6 +112,8 @@ def draw_run(log: Log, folder: Path) -> dict[str, str]:
         log: `trainer.state.log_history`.
         folder: where to write; made if a metric was logged more than once.
     """
+    from stepgrpo.report.curve import draw_curves  # matplotlib, which a trainer that pushes nothing does without
+
     drawn = {}
     for title, metrics in _CURVES.items():
         values = {label: series(log, key) for key, label in metrics.items()}

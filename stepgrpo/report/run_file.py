@@ -50,6 +50,9 @@ _HEAD = """\
 # The settings of this run that are not defaults. Local paths are reduced to their last name: set them to yours.
 # stepgrpo train --recipe {recipe} --config run.yaml
 """
+_HEAD_IN_PYTHON = """\
+# The fields of this run's StepGRPOConfig that are not defaults. Local paths are reduced to their last name.
+"""
 
 
 def run_settings(parts: Sequence[Any], private: Private) -> tuple[dict[str, Any], list[str]]:
@@ -81,15 +84,15 @@ def run_settings(parts: Sequence[Any], private: Private) -> tuple[dict[str, Any]
     return settings, omitted
 
 
-def run_yaml(parts: Sequence[Any], recipe: str, private: Private) -> str:
+def run_yaml(parts: Sequence[Any], recipe: str | None, private: Private) -> str:
     """The text of `run.yaml`; see `run_settings`.
 
     Args:
         parts, private: as for `run_settings`.
-        recipe: its name, for the command in the first lines.
+        recipe: its name, for the command in the first lines; `None` for a user's script.
     """
     settings, omitted = run_settings(parts, private)
-    head = _HEAD.format(recipe=recipe)
+    head = _HEAD.format(recipe=recipe) if recipe else _HEAD_IN_PYTHON
     if omitted:
         head += f"# Left out, because they name a user or a machine: {', '.join(omitted)}.\n"
     return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=110)
