@@ -27,7 +27,15 @@ def test_the_list_has_all_that_the_trainer_overrides_or_calls():
 
 
 def test_the_list_has_all_attributes_that_the_trainer_reads():
-    ours = {"_mode", "_step_signal", "_step_monitor", "_trajectory_rewards", "_prompt_sampler", "_signature_columns"}
+    ours = {
+        "_hub_run",
+        "_mode",
+        "_step_signal",
+        "_step_monitor",
+        "_trajectory_rewards",
+        "_prompt_sampler",
+        "_signature_columns",
+    }
     read = set(re.findall(r"self\.(_\w+)\b(?!\()", SOURCE)) - ours
     assert read == {name for name in ATTRIBUTES if name.startswith("_")}
 
