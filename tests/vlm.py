@@ -96,7 +96,7 @@ def _qwen_ids(tokenizer):
     return dict(zip(names, tokenizer.convert_tokens_to_ids(list(tokens)), strict=True))
 
 
-def _qwen2_5_vl(texts, hidden, layers, patch):
+def _qwen2_5_vl(texts, hidden, layers, patch, spread):
     import transformers as t
 
     tokenizer = _qwen_tokenizer(texts)
@@ -105,10 +105,11 @@ def _qwen2_5_vl(texts, hidden, layers, patch):
     )  # of a head's hidden / 4 rotary pairs: height and width take three eighths each, as in Qwen's
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [hidden // 4 - 2 * space, space, space]}
     config = t.Qwen2_5_VLConfig(
-        text_config=_text_config(tokenizer, hidden, layers, rope_parameters=rope),
+        text_config=_text_config(tokenizer, hidden, layers, rope_parameters=rope, initializer_range=spread),
         vision_config={
             "depth": 2,
             "hidden_size": hidden,
+            "initializer_range": spread,
             "intermediate_size": 2 * hidden,
             "num_heads": 2,
             "patch_size": patch,
@@ -125,17 +126,20 @@ def _qwen2_5_vl(texts, hidden, layers, patch):
     return t.Qwen2_5_VLForConditionalGeneration(config), processor
 
 
-def _qwen3_vl(texts, hidden, layers, patch):
+def _qwen3_vl(texts, hidden, layers, patch, spread):
     import transformers as t
 
     tokenizer = _qwen_tokenizer(texts)
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_interleaved": True}
     rope["mrope_section"] = [hidden // 4 - 2 * (hidden // 12), hidden // 12, hidden // 12]
     config = t.Qwen3VLConfig(
-        text_config=_text_config(tokenizer, hidden, layers, head_dim=hidden // 2, rope_parameters=rope),
+        text_config=_text_config(
+            tokenizer, hidden, layers, head_dim=hidden // 2, rope_parameters=rope, initializer_range=spread
+        ),
         vision_config={
             "depth": 2,
             "hidden_size": hidden,
+            "initializer_range": spread,
             "intermediate_size": 2 * hidden,
             "num_heads": 2,
             "patch_size": patch,
@@ -152,14 +156,15 @@ def _qwen3_vl(texts, hidden, layers, patch):
     return t.Qwen3VLForConditionalGeneration(config), processor
 
 
-def _idefics3(texts, hidden, layers, patch):
+def _idefics3(texts, hidden, layers, patch, spread):
     import transformers as t
 
     tokenizer = _idefics_tokenizer(texts)
     config = t.Idefics3Config(
-        text_config={"model_type": "llama", **_text_config(tokenizer, hidden, layers)},
+        text_config={"model_type": "llama", **_text_config(tokenizer, hidden, layers, initializer_range=spread)},
         vision_config={
             "hidden_size": hidden,
+            "initializer_range": spread,
             "intermediate_size": 2 * hidden,
             "num_hidden_layers": 2,
             "num_attention_heads": 2,
@@ -179,7 +184,7 @@ def _idefics3(texts, hidden, layers, patch):
     return t.Idefics3ForConditionalGeneration(config), processor
 
 
-def build_vlm(family, directory, texts=None, hidden=32, layers=2, patch=PATCH, seed=0):
+def build_vlm(family, directory, texts=None, hidden=32, layers=2, patch=PATCH, seed=0, spread=0.02):
     """Saves an untrained model and its processor in a directory, and returns the directory.
 
     Args:
@@ -190,13 +195,14 @@ def build_vlm(family, directory, texts=None, hidden=32, layers=2, patch=PATCH, s
         layers: of the language model.
         patch: side of a patch in pixels.
         seed: of the weights.
+        spread: their standard deviation.
     """
     import torch
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         build = {"qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl, "idefics3": _idefics3}[family]
-        model, processor = build(texts, hidden, layers, patch)
+        model, processor = build(texts, hidden, layers, patch, spread)
     end, pad = processor.tokenizer.eos_token_id, processor.tokenizer.pad_token_id
     model.generation_config.eos_token_id, model.generation_config.pad_token_id = end, pad
     model.save_pretrained(directory)
