@@ -2,7 +2,7 @@
 
 python recipes/alfred_smollm2.py --alfred DIR [--out DIR]
 
-Measures the model on held-out tasks before, between and after, and writes OUT/metrics.json. The settings are those of
+Measures the model on held-out tasks before, between and after, and writes OUT/metrics.json after each. The settings are those of
 configs/alfred_smollm2_lora_sft.yaml and configs/alfred_smollm2_lora.yaml.
 """
 
@@ -69,6 +69,12 @@ def main(argv: list[str] | None = None) -> int:
         limit = rl[1].max_completion_length
         table[label] = evaluate(model, tokenizer, rows, limit, samples=1, batch_size=24, record=completions[label])
         lap(f"evaluation: {label}")
+        # After every stage: what is measured so far is kept if the rest is stopped.
+        results = {"rows": len(rows), "data": str(report), "table": table, "seconds": seconds}
+        results["examples"] = {name: items[:3] for name, items in completions.items()}
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "metrics.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        print(f"\n{format_metrics(table)}\n", flush=True)
 
     tokenizer = load_tokenizer(SMOLLM2)
     model = load_model(SMOLLM2, dtype=sft[2].dtype)
@@ -84,9 +90,6 @@ def main(argv: list[str] | None = None) -> int:
         lap(label)
         judge(label, model)
 
-    results = {"rows": len(rows), "data": str(report), "table": table, "seconds": seconds}
-    results["examples"] = {label: items[:3] for label, items in completions.items()}
-    (args.out / "metrics.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(
         f"\nOn {len(rows)} held-out instructions, one greedy and one sampled plan each:\n\n{format_metrics(table)}\n"
     )

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-
 _ASKED: dict[str, Unreachable] = {}
 
 

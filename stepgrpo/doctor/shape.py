@@ -18,6 +18,7 @@ class Shape:
         trainable: of both together, that are trained.
         quantizable: of the linear layers that bitsandbytes would quantize.
         embeddings: of the token embeddings, and of the head where it is not tied to them.
+        head_trained: of the head, if it is trained.
         largest_layer: of the largest layer of the language model.
         vision: outside the language model and its head, such as those of a vision tower.
         vision_trainable: of these, that are trained, adapters' too.
@@ -35,6 +36,7 @@ class Shape:
     trainable: int
     quantizable: int
     embeddings: int
+    head_trained: int
     largest_layer: int
     vision: int
     vision_trainable: int
@@ -59,7 +61,7 @@ class Shape:
 
     def frozen(self) -> Shape:
         """The same model when nothing of it is trained."""
-        return replace(self, trainable=0, vision_trainable=0)
+        return replace(self, trainable=0, vision_trainable=0, head_trained=0)
 
 
 def dtype_bytes(name: str) -> int:
@@ -130,6 +132,7 @@ def shape_of(model: Any) -> Shape:
         trainable=_count(weight for weight in [*own.values(), *adapter.values()] if weight.requires_grad),
         quantizable=_quantizable(base),
         embeddings=sum(embeddings.values()),
+        head_trained=_count(weight for weight in head.parameters() if weight.requires_grad) if head is not None else 0,
         largest_layer=_largest_layer(language),
         vision=_count(weight for name, weight in own.items() if id(weight) not in inside),
         vision_trainable=_count(weight for weight in outside if weight.requires_grad),
