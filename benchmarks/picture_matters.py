@@ -174,7 +174,10 @@ def main():
         results = {name: run(name == "with", folder, args) for name in ("with", "without")}
     names = ("success", "exact_match", "step_accuracy")
     print(f"\nOn {args.test_rows} held-out rows, greedy and sampled (chance for the door: {1 / len(DOORS):.0%}):\n")
-    print(f"{'pictures':<10}{'after':<12}" + "".join(f"{way + ' ' + name:>24}" for way in ("greedy", "sampled") for name in names))
+    print(
+        f"{'pictures':<10}{'after':<12}"
+        + "".join(f"{way + ' ' + name:>24}" for way in ("greedy", "sampled") for name in names)
+    )
     for kind, stages in results.items():
         for stage, metrics in stages.items():
             values = [metrics[f"{way}/{name}"] for way in ("greedy", "sampled") for name in names]

@@ -2,8 +2,8 @@
 
 python recipes/alfred_smollm2.py --alfred DIR [--out DIR]
 
-Measures the model on held-out tasks before, between and after, and writes OUT/metrics.json after each. The settings are those of
-configs/alfred_smollm2_lora_sft.yaml and configs/alfred_smollm2_lora.yaml.
+Measures the model on held-out tasks before, between and after, and writes OUT/metrics.json after each. The settings
+are those of configs/alfred_smollm2_lora_sft.yaml and configs/alfred_smollm2_lora.yaml.
 """
 
 from __future__ import annotations

@@ -63,35 +63,44 @@ def _whole_checkpoints(output_dir: Path) -> list[Path]:
     return whole
 
 
-def save_rollouts(checkpoint: str | os.PathLike[str], rank: int, step: int, buffer: list[Any] | None) -> None:
+def save_rollouts(
+    checkpoint: str | os.PathLike[str], rank: int, processes: int, step: int, buffer: list[Any] | None
+) -> None:
     """Saves what one process has generated and not used up.
 
     Args:
         checkpoint: its folder; made if missing.
         rank: of the process.
+        processes: how many there are.
         step: batches that were trained on since the run began.
         buffer: the batches of the last generation, or None if all were used.
     """
     import torch
 
     Path(checkpoint).mkdir(parents=True, exist_ok=True)
-    torch.save({"step": step, "buffer": buffer}, _rollouts(checkpoint, rank))
+    torch.save({"step": step, "buffer": buffer}, _rollouts(checkpoint, rank, processes))
 
 
-def load_rollouts(checkpoint: str | os.PathLike[str], rank: int, device: Any) -> tuple[int, list[Any] | None] | None:
-    """What `save_rollouts` has saved, the tensors on a device; None where nothing was saved."""
+def load_rollouts(
+    checkpoint: str | os.PathLike[str], rank: int, processes: int, device: Any
+) -> tuple[int, list[Any] | None] | None:
+    """What `save_rollouts` has saved, the tensors on a device; None where nothing was saved by as many processes.
+
+    A process whose file is missing must not generate alone: ask all of them before one uses what it has loaded.
+    """
     import torch
     from accelerate.utils import send_to_device
 
-    file = _rollouts(checkpoint, rank)
+    file = _rollouts(checkpoint, rank, processes)
     if not file.is_file():
         return None
     saved = torch.load(file, map_location="cpu", weights_only=True)
     return saved["step"], send_to_device(saved["buffer"], device)
 
 
-def _rollouts(checkpoint: str | os.PathLike[str], rank: int) -> Path:
-    return Path(checkpoint) / f"rollouts_{rank}.pt"
+def _rollouts(checkpoint: str | os.PathLike[str], rank: int, processes: int) -> Path:
+    # Each process's part belongs to the parts of the others: a group can straddle them.
+    return Path(checkpoint) / f"rollouts_{rank}_of_{processes}.pt"
 
 
 def skip_epochs(sampler: Any, epochs: int) -> None:

@@ -120,7 +120,7 @@ class StepGRPOTrainer(GRPOTrainer):
         if not self.args.save_only_model:
             used_up = self._step % ((self.args.steps_per_generation or 1) * self.num_iterations) == 0
             buffer = None if used_up else self._buffered_inputs
-            save_rollouts(folder, self.accelerator.process_index, self._step, buffer)
+            save_rollouts(folder, self.accelerator.process_index, self.accelerator.num_processes, self._step, buffer)
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
@@ -129,13 +129,18 @@ class StepGRPOTrainer(GRPOTrainer):
             return
         if not self.args.ignore_data_skip:
             skip_epochs(self._prompt_sampler, int(self.state.epoch or 0))
-        saved = load_rollouts(checkpoint, self.accelerator.process_index, self.accelerator.device)
-        if saved is not None:
+        accelerator = self.accelerator
+        saved = load_rollouts(checkpoint, accelerator.process_index, accelerator.num_processes, accelerator.device)
+        # All processes or none: one that generates while another trains on what it has would wait for it forever.
+        found = accelerator.gather(torch.tensor([int(saved is not None)], device=accelerator.device)).all()
+        if found and saved is not None:
             self._step, self._buffered_inputs = saved
         else:
             # From a run of plain TRL or of another number of processes.
             logger.warning(
-                "%s has no rollouts of this process: the run goes on, but not as if it had never stopped.", checkpoint
+                "%s has no rollouts of this many processes, %d: the run goes on, but not as if it had never stopped.",
+                checkpoint,
+                accelerator.num_processes,
             )
             self._step = self.state.global_step * self.args.gradient_accumulation_steps
 

@@ -25,7 +25,10 @@ def main(out, variant, processes):
     rewards = [lambda completions, **_: [float(len(c[0]["content"]) % 7) for c in completions]]
     if variant in ("verify", "failing"):
         judge = conftest.make_model.__wrapped__(tokenizer)()
-        rewards = [VerifyReward(judge, tokenizer, template="Is this right?\n${plan}", batch_size=2), exact_match_reward]
+        rewards = [
+            VerifyReward(judge, tokenizer, template="Is this right?\n${plan}", batch_size=2),
+            exact_match_reward,
+        ]
     processes = int(processes)
     trainer = make_trainer(
         model,

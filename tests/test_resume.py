@@ -105,9 +105,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(variant, make_model, tiny_tok
 def test_without_its_rollouts_a_run_differs_and_says_so(make_model, tiny_tokenizer, tmp_path, caplog):
     whole = train(make_model, tiny_tokenizer, tmp_path / "whole", **VARIANTS["reused"][0])
     checkpoint = tmp_path / "whole" / "checkpoint-2"
-    (checkpoint / "rollouts_0.pt").unlink()
+    (checkpoint / "rollouts_0_of_1.pt").unlink()
     resumed = train(make_model, tiny_tokenizer, tmp_path / "resumed", str(checkpoint), **VARIANTS["reused"][0])
-    assert "no rollouts of this process" in caplog.text and resumed.state.global_step == 8
+    assert "no rollouts of this many processes, 1" in caplog.text and resumed.state.global_step == 8
     assert any(not torch.equal(weight, weights(resumed)[name]) for name, weight in weights(whole).items())
 
 
@@ -171,13 +171,14 @@ def test_the_checkpoint_is_found(tmp_path, caplog):
 
 
 def test_rollouts_are_saved_a_process(tmp_path):
-    assert load_rollouts(tmp_path, 0, "cpu") is None
+    assert load_rollouts(tmp_path, 0, 2, "cpu") is None
     batch = {"advantages": torch.arange(4.0), "num_images": [1, 0], "old_per_token_logps": None}
-    save_rollouts(tmp_path / "new", 0, 3, [batch])
-    save_rollouts(tmp_path / "new", 1, 4, None)
-    step, (loaded,) = load_rollouts(tmp_path / "new", 0, torch.device("cpu:0"))
+    save_rollouts(tmp_path / "new", 0, 2, 3, [batch])
+    save_rollouts(tmp_path / "new", 1, 2, 4, None)
+    step, (loaded,) = load_rollouts(tmp_path / "new", 0, 2, torch.device("cpu:0"))
     assert step == 3 and torch.equal(loaded.pop("advantages"), batch.pop("advantages")) and loaded == batch
-    assert load_rollouts(tmp_path / "new", 1, "cpu") == (4, None)
+    assert load_rollouts(tmp_path / "new", 1, 2, "cpu") == (4, None)
+    assert load_rollouts(tmp_path / "new", 0, 1, "cpu") is None  # of another number of processes
 
 
 def test_epochs_that_are_over_are_skipped():
@@ -244,10 +245,14 @@ def test_two_processes_resume_each_its_own_rollouts(model_dir, tmp_path):
 
     whole = run("whole")
     checkpoint = tmp_path / "whole" / "checkpoint-1"
-    rollouts = [load_rollouts(checkpoint, rank, "cpu")[1][1]["completion_ids"] for rank in (0, 1)]
+    rollouts = [load_rollouts(checkpoint, rank, 2, "cpu")[1][1]["completion_ids"] for rank in (0, 1)]
     assert rollouts[0].shape != rollouts[1].shape or not torch.equal(*rollouts)
     resumed = run("resumed", "--resume_from_checkpoint", str(checkpoint))
     assert all(torch.equal(weight, resumed[name]) for name, weight in whole.items())
+    (
+        checkpoint / "rollouts_1_of_2.pt"
+    ).unlink()  # now one process has rollouts: it must not train while the other generates
+    run("one_left", "--resume_from_checkpoint", str(checkpoint))
     start = load_file(checkpoint / "model.safetensors")
     assert any(not torch.equal(weight, start[name]) for name, weight in whole.items())
 
