@@ -13,6 +13,10 @@ COMMANDS = {
     "demo": ("stepgrpo.demo.run", "train a small planner on the household world: GRPO beside step-level GRPO"),
     "prepare": ("stepgrpo.data.convert", "convert a data set to training rows and say what was dropped"),
     "train": ("stepgrpo.launch", "start recipes for training with `accelerate launch`: step_grpo or sft"),
+    "doctor": (
+        "stepgrpo.doctor.command",
+        "find what is wrong with an installation, or with a config before it is trained",
+    ),
     "evaluate": ("stepgrpo.evaluation_command", "write plans with a trained model and measure them"),
 }
 

@@ -26,7 +26,7 @@ def policy_lines(shape: Shape, setup: Setup) -> list[Line]:
         *state_lines(shape, setup),
         *generation_lines(shape, setup),
         *training_lines(shape, setup),
-        Line("CUDA and fragments", CONTEXT, ALWAYS, "an assumption"),
+        Line("Python and libraries" if setup.on_cpu else "CUDA and fragments", CONTEXT, ALWAYS, "an assumption"),
     ]
 
 
@@ -110,7 +110,7 @@ def training_lines(shape: Shape, setup: Setup) -> list[Line]:
             )
         )
     lines += _pictures(shape, setup)
-    scored = setup.rows * (setup.completion if setup.generated else setup.prompt + setup.completion)
+    scored = setup.rows * (setup.completion + (setup.prompt if setup.scores_prompt else 0))
     if setup.chunked_logits:
         tile, width = min(scored, TILE_TOKENS), min(shape.vocabulary, TILE_VOCABULARY)
         lines.append(

@@ -24,11 +24,13 @@ class Machine:
         kind: `cuda`, `xpu`, `mps` or `cpu`.
         count: how many accelerators.
         memory: bytes of the smallest of them; of the host for `cpu` and `mps`.
+        host: bytes of the machine's own memory.
     """
 
     kind: str
     count: int
     memory: int
+    host: int
 
 
 def nvidia_smi() -> list[dict[str, Any]] | None:
@@ -91,11 +93,11 @@ def check_devices(report: Report) -> Machine:
         kind = str(torch.accelerator.current_accelerator())
         report.ok("accelerator", f"{torch.accelerator.device_count()} x {kind}")
         _host(report)
-        return Machine(kind, torch.accelerator.device_count(), host_memory())
+        return Machine(kind, torch.accelerator.device_count(), host_memory(), host_memory())
     else:
         report.ok("GPU", "none; torch runs on the CPU")
     _host(report)
-    return Machine("cpu", 0, host_memory())
+    return Machine("cpu", 0, host_memory(), host_memory())
 
 
 def _cuda(report: Report, torch: Any, cards: list[dict[str, Any]] | None) -> Machine:
@@ -121,7 +123,7 @@ def _cuda(report: Report, torch: Any, cards: list[dict[str, Any]] | None) -> Mac
                 "NCCL", "torch is built without it: several GPUs cannot work together", "install another torch"
             )
     _host(report)
-    return Machine("cuda", count, memory)
+    return Machine("cuda", count, memory, host_memory())
 
 
 def _host(report: Report) -> None:

@@ -40,6 +40,7 @@ class Setup:
         prompt, completion: tokens, at most.
         picture_tokens: of the prompt's, those of pictures.
         checkpointing: whether activations of layers are worked out again in the backward.
+        scores_prompt: whether the loss is over the prompt's tokens too, as in supervised training.
         eager_attention: whether attention weights are kept (T, T) for each head.
         chunked_logits: whether the head works on tiles instead of all logits at once.
         autocast: whether weights in float32 are cast for each forward.
@@ -48,6 +49,7 @@ class Setup:
         gathers_to_generate: whether ZeRO-3 puts all weights together for generation.
         reference: whether there is a reference model.
         offload_optimizer, offload_params: whether those are on the host.
+        on_cpu: whether there is no GPU.
     """
 
     weight_bytes: int = 2
@@ -64,6 +66,7 @@ class Setup:
     completion: int = 0
     picture_tokens: int = 0
     checkpointing: bool = True
+    scores_prompt: bool = False
     eager_attention: bool = False
     chunked_logits: bool = True
     autocast: bool = False
@@ -73,6 +76,7 @@ class Setup:
     reference: bool = False
     offload_optimizer: bool = False
     offload_params: bool = False
+    on_cpu: bool = False
 
     @property
     def shards(self) -> int:

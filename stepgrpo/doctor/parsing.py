@@ -28,6 +28,7 @@ class Run:
         processing_class: its tokenizer or processor; None until it is loaded, or where it cannot be.
         shape: sizes of the model; None until they are known.
         longest_prompt: in tokens, with pictures; None until prompts were measured.
+        longest_answer: of a true plan, in tokens with the end token; None until plans were measured.
         longest_pictures: how many of a prompt's tokens are pictures', at most.
     """
 
@@ -40,6 +41,7 @@ class Run:
     processing_class: Any = None
     shape: Any = None
     longest_prompt: int | None = None
+    longest_answer: int | None = None
     longest_pictures: int = 0
 
     @property

@@ -92,6 +92,7 @@ def check_lengths(report: Report, run: Run) -> None:
     plans = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for _, text in pairs]
     limit = args.max_completion_length if run.name == "step_grpo" else None
     if plans:
+        run.longest_answer = max(plans)
         said = f"p50 {percentile(plans, 50)}, p95 {percentile(plans, 95)}, max {max(plans)}, with the end token"
         cut = sum(length > limit for length in plans) if limit is not None else 0
         if cut:
