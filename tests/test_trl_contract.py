@@ -9,10 +9,12 @@ from trl import GRPOTrainer
 
 import stepgrpo.trainer
 from stepgrpo.doctor.findings import Report
-from stepgrpo.doctor.hooks import ATTRIBUTES, BEGINNINGS, HOOKS, OVERRIDDEN, Hook, check_hooks
+from stepgrpo.doctor.hooks import ATTRIBUTES, BEGINNINGS, CARD, HOOKS, IMPORTED, OVERRIDDEN, Hook, check_hooks
+from stepgrpo.trainer import StepGRPOTrainer
 
 MOVED = f"TRL {trl.__version__} has moved {{}}: {{}}; adapt stepgrpo/trainer.py and the range in setup.cfg."
 SOURCE = Path(stepgrpo.trainer.__file__).read_text()
+OF_ANY_CLASS = {"__annotations__", "__doc__", "__module__"}
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
@@ -22,22 +24,33 @@ def test_hook(hook):
 
 
 def test_the_list_has_all_that_the_trainer_overrides_or_calls():
-    used = set(re.findall(r"super\(\)\.(\w+)\(", SOURCE)) | {"_get_output_dir"}
-    assert used == {*OVERRIDDEN, *BEGINNINGS}
+    overridden = {name for name in vars(StepGRPOTrainer) if hasattr(GRPOTrainer, name) and name not in OF_ANY_CLASS}
+    called = set(re.findall(r"super\(\)\.(\w+)\(", SOURCE)) | {"_get_output_dir"}
+    assert overridden | called == {*OVERRIDDEN, *BEGINNINGS, *CARD}
 
 
 def test_the_list_has_all_attributes_that_the_trainer_reads():
-    ours = {
+    read = set(re.findall(r"self\.(_\w+)\b(?!\()", SOURCE))
+    ours = {name for name in read if not any(name in vars(kind) for kind in GRPOTrainer.__mro__)} - set(ATTRIBUTES)
+    assert ours == {
         "_hub_run",
         "_mode",
         "_step_signal",
         "_step_monitor",
         "_trajectory_rewards",
         "_prompt_sampler",
-        "_signature_columns",
     }
-    read = set(re.findall(r"self\.(_\w+)\b(?!\()", SOURCE)) - ours
-    assert read == {name for name in ATTRIBUTES if name.startswith("_")}
+    assert read - ours == {name for name in ATTRIBUTES if name.startswith("_")}
+
+
+def test_the_list_has_all_private_modules_that_the_package_imports_from():
+    package = Path(stepgrpo.trainer.__file__).parent
+    files = [path for path in package.rglob("*.py") if "doctor" not in path.parts]
+    imported = set()
+    for path in files:
+        for module, names in re.findall(r"from (trl\.[\w.]+) import ([\w, ]+)", path.read_text()):
+            imported |= {(module, name.strip()) for name in names.split(",")}
+    assert imported and imported <= set(IMPORTED)
 
 
 @pytest.mark.parametrize(

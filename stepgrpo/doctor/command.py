@@ -99,14 +99,16 @@ def _examine_run(
     from stepgrpo.doctor.judge import check_judge
     from stepgrpo.doctor.launch_file import Launch, read_launch
     from stepgrpo.doctor.models import check_model
-    from stepgrpo.doctor.parsing import check_batches, check_packages, parse_run
+    from stepgrpo.doctor.parsing import check_batches, check_output, check_packages, parse_run
     from stepgrpo.doctor.rewards import check_rewards
     from stepgrpo.doctor.rows import check_rows
     from stepgrpo.doctor.tokens import check_tokens
 
     report.section("launch")
-    launch = _step(report, "config_file", lambda: read_launch(config_file, num_processes, machine.count)) or Launch(
-        num_processes or 1, cpu=machine.count == 0
+    # A GPU is spoken of, so the run is not for this machine's CPUs.
+    gpus = machine.count or int(gpu_memory is not None)
+    launch = _step(report, "config_file", lambda: read_launch(config_file, num_processes, gpus)) or Launch(
+        num_processes or 1, cpu=gpus == 0
     )
     _step(report, "processes", lambda: check_launch(report, launch, machine))
     report.section("config")
@@ -114,6 +116,7 @@ def _examine_run(
     if run is None:
         return
     _step(report, "batch", lambda: check_batches(report, run))
+    _step(report, "output", lambda: check_output(report, run))
     _step(report, "packages", lambda: check_packages(report, run, versions))
     report.section("data")
     _step(report, "data", lambda: check_rows(report, run))

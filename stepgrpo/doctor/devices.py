@@ -133,7 +133,8 @@ def _host(report: Report) -> None:
 def check_launch(report: Report, launch: Launch, machine: Machine) -> None:
     """Adds whether the machine has what the accelerate config asks for."""
     where = launch.file or "accelerate's defaults"
-    said = f"{launch.processes} process{'es' if launch.processes > 1 else ''}, {launch.spread}"
+    said = f"{launch.processes} process{'es' if launch.processes > 1 else ''}"
+    said += f", {launch.spread}" if launch.spread != "none" else ""
     said += f", {launch.machines} machines" if launch.machines > 1 else ""
     said += ", on CPUs" if launch.cpu else ""
     if launch.cpu or launch.processes_here <= machine.count:

@@ -113,8 +113,10 @@ class Report:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line."""
+    """An exception in one line, with its kind unless it is a plain ValueError, whose text says all."""
     text = " ".join(str(error).split())
+    if type(error) is ValueError and text:
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from stepgrpo.doctor.findings import Report, describe
@@ -37,6 +38,7 @@ OVERRIDDEN: dict[str, Sequence[str]] = {
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_set_signature_columns_if_needed": ("self",),
     "_save_checkpoint": ("self", "model", "trial"),
+    "_push_from_checkpoint": ("self", "checkpoint_folder"),
     "_load_optimizer_and_scheduler": ("self", "checkpoint"),
 }
 # Methods of which only the first parameters matter: the rest is passed on as it comes, or left out.
@@ -45,12 +47,16 @@ BEGINNINGS: dict[str, Sequence[str]] = {
     "_get_per_token_logps_and_entropies": ("self", "model"),
     "_get_train_sampler": ("self",),
     "_get_output_dir": ("self", "trial"),
+    "push_to_hub": ("self", "commit_message", "blocking", "token", "revision", "private"),
 }
+# Class attributes that are overridden: the tags and the name of the model card.
+CARD = ("_tag_names", "_name")
 # What TRL's code sets on the trainer and ours reads.
 ATTRIBUTES = (
     "_buffered_inputs",
     "_is_vlm",
     "_metrics",
+    "_signature_columns",
     "_step",
     "_tokenizer",
     "num_generations",
@@ -58,6 +64,13 @@ ATTRIBUTES = (
     "num_iterations",
     "ref_model",
     "reward_weights",
+)
+IMPORTED = (
+    ("trl.trainer.utils", "get_config_model_id"),
+    ("trl.models", "prepare_deepspeed"),
+    ("trl.models", "prepare_fsdp"),
+    ("trl", "prepare_multimodal_messages"),
+    ("trl", "get_quantization_config"),
 )
 OUTPUTS = ("advantages", "completion_ids", "completion_mask", "tool_mask")
 
@@ -77,7 +90,8 @@ def _our_hook() -> str | None:
 
 
 def _attributes() -> str | None:
-    source = inspect.getsource(_trainer())
+    # `_signature_columns` is set by transformers' trainer, which TRL's is.
+    source = "".join(inspect.getsource(kind) for kind in _trainer().__mro__[:-1])
     missing = [name for name in ATTRIBUTES if f"self.{name}" not in source]
     return f"not set: {', '.join(missing)}" if missing else None
 
@@ -117,10 +131,23 @@ def _batches() -> str | None:
     return None
 
 
-def _config_id() -> str | None:
-    from trl.trainer import utils
+def _card() -> str | None:
+    missing = [name for name in CARD if not hasattr(_trainer(), name)]
+    return f"not there: {', '.join(missing)}" if missing else None
 
-    return None if hasattr(utils, "get_config_model_id") else "trl.trainer.utils has it no more"
+
+def _sampler() -> str | None:
+    """What `stepgrpo.resume.skip_epochs` draws again."""
+    from trl.trainer.utils import RepeatSampler
+
+    missing = [name for name in ("generator", "shuffle", "num_samples") if name not in vars(RepeatSampler([1], 1))]
+    return f"not set: {', '.join(missing)}" if missing else None
+
+
+def _imported() -> str | None:
+    """Names that TRL does not promise to keep, by their modules."""
+    missing = [f"{module}.{name}" for module, name in IMPORTED if not hasattr(import_module(module), name)]
+    return f"not there: {', '.join(missing)}" if missing else None
 
 
 HOOKS: tuple[Hook, ...] = (
@@ -132,7 +159,9 @@ HOOKS: tuple[Hook, ...] = (
     Hook("outputs of GRPOTrainer._generate_and_score_completions", _outputs),
     Hook("results of GRPOTrainer._generate", _images),
     Hook("batches of token advantages", _batches),
-    Hook("get_config_model_id", _config_id),
+    Hook("names on GRPOTrainer's model card", _card),
+    Hook("attributes of RepeatSampler", _sampler),
+    Hook("imported names", _imported),
 )
 
 

@@ -29,14 +29,14 @@ def check_model(report: Report, run: Run) -> None:
     if not path:
         report.fail("model", "model_name_or_path is not set", "a directory, a hub id, or smollm2")
         return
-    with report.guard("adapter fields"):
-        check_adapter_fields(recipe, model_args, is_adapter(path))
     options = {"trust_remote_code": True} if getattr(run.args, "trust_remote_code", False) else {}
     if model_args.model_revision != "main":
         options["revision"] = model_args.model_revision
     model = _empty(report, "model", path, recipe.gguf_file, options)
     if model is None:
         return
+    with report.guard("adapter fields"):
+        check_adapter_fields(recipe, model_args, is_adapter(path))
     model = _with_adapter(report, run, model)
     if recipe.freeze_modules:
         _freeze(report, recipe.freeze_modules, model)
@@ -117,6 +117,22 @@ def _processing_class(report: Report, run: Run) -> None:
         report.warn("tokenizer", str(error), "tokens were not checked")
     except Exception as error:
         report.fail("tokenizer", describe(error), "save the tokenizer, or processor, with the model")
+    else:
+        _vocabulary(report, run)
+
+
+def _vocabulary(report: Report, run: Run) -> None:
+    """Where its files are missing, some tokenizers load all the same, with no vocabulary."""
+    ids = run.tokenizer("find", add_special_tokens=False)["input_ids"]
+    if not ids or set(ids) <= {run.tokenizer.unk_token_id}:
+        report.fail("tokenizer", "it makes nothing of the word 'find'", "save the tokenizer with the model")
+        run.processing_class = None
+    elif len(run.tokenizer) > run.shape.vocabulary:
+        report.fail(
+            "tokenizer",
+            f"it has {len(run.tokenizer)} tokens, and the model {run.shape.vocabulary}",
+            "take the model's own tokenizer",
+        )
 
 
 @contextlib.contextmanager

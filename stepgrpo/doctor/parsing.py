@@ -74,8 +74,8 @@ def parse_run(report: Report, recipe: str, argv: Sequence[str], launch: Launch) 
             with contextlib.redirect_stderr(said):
                 arguments = parse_recipe(recipe, argv)
         except SystemExit:
-            message = said.getvalue().rpartition(f"{recipe}: ")[2]
-            report.fail("fields", " ".join(message.split()) or "the arguments are refused")
+            message = " ".join(said.getvalue().rpartition(f"{recipe}: ")[2].split())
+            report.fail("fields", message or "the arguments are refused", _advice(recipe, argv, message))
             return None
     report.ok("fields", f"{recipe}, {' '.join(argv) or 'no options'}")
     for warning in caught:
@@ -83,6 +83,21 @@ def parse_run(report: Report, recipe: str, argv: Sequence[str], launch: Launch) 
             report.warn("fields", warning.message)
     recipe_args, args, model_args = arguments
     return Run(recipe, recipe_args, args, model_args, launch)
+
+
+def _advice(recipe: str, argv: Sequence[str], message: str) -> str:
+    """What may be meant by arguments that a recipe refuses."""
+    from stepgrpo.arguments import RECIPES, parse_recipe
+
+    if "no such field" in message:
+        for other in RECIPES:
+            with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                if other != recipe:
+                    parse_recipe(other, argv)
+                    return f"the arguments are those of --recipe {other}"
+    if "use_cpu" in message:
+        return "to check a run for another machine, give its --config_file, or --gpu_memory"
+    return ""
 
 
 @contextlib.contextmanager
@@ -124,6 +139,30 @@ def check_batches(report: Report, run: Run) -> None:
         report.ok("step term", f"{args.step_reward_kind}, {args.step_match_mode}, weight {args.step_advantage_w:g}")
 
 
+def check_output(report: Report, run: Run) -> None:
+    """Adds whether there is a checkpoint to resume from and whether a push could begin; asks the Hub nothing."""
+    from huggingface_hub import get_token
+
+    from stepgrpo.hub import STRATEGIES, read_metrics
+    from stepgrpo.resume import find_checkpoint
+
+    args = run.args
+    with report.guard("resume_from_checkpoint"):
+        if checkpoint := find_checkpoint(args.resume_from_checkpoint, str(args.output_dir)):
+            report.ok("resume_from_checkpoint", checkpoint)
+    if not args.push_to_hub:
+        return
+    strategy = str(getattr(args.hub_strategy, "value", args.hub_strategy))
+    if strategy not in STRATEGIES:
+        report.fail("hub_strategy", strategy, f"choose one of: {', '.join(STRATEGIES)}")
+    if not (args.hub_token or get_token()):
+        report.fail("push_to_hub", "there is no token", "set HF_TOKEN, or run `hf auth login`")
+    else:
+        report.ok("push_to_hub", "there is a token; whether the Hub takes it is asked when the run starts")
+    with report.guard("model_card_metrics"):
+        read_metrics(run.recipe.model_card_metrics or [])
+
+
 def needed_packages(run: Run) -> dict[str, str]:
     """Optional packages that the run does not go without: by name, the field that needs it."""
     args, model_args, needed = run.args, run.model_args, {}
@@ -131,6 +170,8 @@ def needed_packages(run: Run) -> dict[str, str]:
         needed["bitsandbytes"] = "load_in_4bit, load_in_8bit or optim"
     if getattr(args, "use_vllm", False) and args.vllm_mode == "colocate":
         needed["vllm"] = "use_vllm"
+    if model_args.attn_implementation == "flash_attention_2":
+        needed["flash-attn"] = "attn_implementation"
     if run.launch.spread.startswith("zero"):
         needed["deepspeed"] = "the accelerate config"
     if "wandb" in _reporters(args):
@@ -143,8 +184,17 @@ def _reporters(args: Any) -> list[str]:
     return [given] if isinstance(given, str) else list(given or [])
 
 
+def _check_attention(report: Report, name: str | None) -> None:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    known = ["eager", *ALL_ATTENTION_FUNCTIONS]
+    if name is not None and name not in known and "/" not in name:
+        report.fail("attn_implementation", f"{name!r} is not known", f"choose one of: {', '.join(known)}")
+
+
 def check_packages(report: Report, run: Run, versions: dict[str, str | None]) -> None:
-    """Adds optional packages that this run needs and that are not installed."""
+    """Adds optional packages that this run needs and that are not installed, and attention that is not known."""
+    _check_attention(report, run.model_args.attn_implementation)
     needed = needed_packages(run)
     for name, why in needed.items():
         if versions.get(name) is None:

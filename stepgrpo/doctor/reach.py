@@ -40,5 +40,7 @@ def reached(name: str) -> Iterator[None]:
             raise FileNotFoundError(f"{name!r} is no directory here, and no name the hub could have") from error
         if isinstance(error.__cause__, RepositoryNotFoundError) or "valid model identifier" in str(error):
             raise FileNotFoundError(f"{name!r} is no directory here, and the hub does not show it to you") from error
-        _ASKED[name] = Unreachable(f"{name!r} is no directory here, and the hub cannot be reached")
+        _ASKED[name] = Unreachable(
+            f"{name!r} is no directory here, and the hub cannot be reached; is it what a run before this one writes?"
+        )
         raise _ASKED[name] from error

@@ -13,6 +13,7 @@ from stepgrpo.segment.plan import PlanStep
 from stepgrpo.signal.rule import can_compare, find_ground_truth, ground_truth_fields
 
 _SHOWN = 12  # columns
+LONG_PLAN = "plan of more than {} steps"  # why max_plan_steps leaves a row out
 
 
 def check_rows(report: Report, run: Run) -> None:
@@ -23,9 +24,7 @@ def check_rows(report: Report, run: Run) -> None:
         run: gets its `rows`.
     """
     recipe = run.recipe
-    rows = _read(
-        report, "data", recipe.data, recipe.train_split, recipe.train_n, recipe.rows_seed, recipe.max_plan_steps
-    )
+    rows = _read(report, recipe, "data", recipe.data, recipe.train_split, recipe.train_n, recipe.max_plan_steps)
     if rows is None:
         return
     run.rows = rows
@@ -33,6 +32,9 @@ def check_rows(report: Report, run: Run) -> None:
     more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
     report.ok("columns", ", ".join(columns[:_SHOWN]) + more)
     _prompts(report, rows)
+    wanted = getattr(run.args, "step_gt_field", None)
+    if wanted and wanted not in columns:
+        report.warn("step_gt_field", f"{wanted} is no column: others are read", "name one of the columns above")
     check_ground_truths(report, run, rows)
     if run.name == "step_grpo":
         wanted = run.args.generation_batch_size // run.args.num_generations
@@ -44,21 +46,22 @@ def check_rows(report: Report, run: Run) -> None:
             )
     if str(getattr(run.args.eval_strategy, "value", run.args.eval_strategy)) != "no":
         given = recipe.eval_data or recipe.data
-        _read(report, "evaluation data", given, recipe.eval_split, recipe.eval_n, recipe.rows_seed, None)
+        _read(report, recipe, "evaluation data", given, recipe.eval_split, recipe.eval_n, None)
 
 
 def _read(
-    report: Report, check: str, data: str, split: str, n: int | None, seed: int, max_steps: int | None
+    report: Report, recipe: Any, check: str, data: str, split: str, n: int | None, max_steps: int | None
 ) -> list[dict[str, Any]] | None:
     from stepgrpo.data.sources import read_rows
 
     try:
-        rows, read = read_rows(data, split, n, seed, max_steps)
+        rows, read = read_rows(data, split, n, recipe.rows_seed, max_steps, images=recipe.use_images)
     except (ValueError, OSError) as error:
         report.fail(check, " ".join(str(error).split()))
         return None
     said = f"{data}, {split}: {read}"
-    if read.dropped:
+    asked_for = LONG_PLAN.format(max_steps)
+    if set(read.dropped) - {asked_for}:
         report.warn(check, said, "mend these rows, or train without them")
     else:
         report.ok(check, said)

@@ -95,7 +95,13 @@ def check_lengths(report: Report, run: Run) -> None:
         run.longest_answer = max(plans)
         said = f"p50 {percentile(plans, 50)}, p95 {percentile(plans, 95)}, max {max(plans)}, with the end token"
         cut = sum(length > limit for length in plans) if limit is not None else 0
-        if cut:
+        if cut == len(plans):
+            report.fail(
+                "tokens of a true plan",
+                f"{said}; none fits max_completion_length={limit}",
+                "raise max_completion_length: no completion could be right",
+            )
+        elif cut:
             report.warn(
                 "tokens of a true plan",
                 f"{said}; {cut} of {len(plans)} are longer than max_completion_length={limit}",

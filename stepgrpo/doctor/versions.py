@@ -20,6 +20,7 @@ OPTIONAL = {
     "deepspeed": "ZeRO",
     "vllm": "use_vllm",
     "bitsandbytes": "load_in_4bit, load_in_8bit and 8-bit optimizers",
+    "flash-attn": "attn_implementation: flash_attention_2",
     "torchvision": "processors of vision-language models",
     "qwen-vl-utils": "Qwen's own scripts",
     "wandb": "report_to: wandb",
