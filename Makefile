@@ -8,15 +8,21 @@ TORCH ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_GPU := $(VENV)/.ready_gpu
+TORCH_PIN := $(VENV)/torch.txt
 ARGS ?=
 
-.PHONY: demo test lint bench real clean
+.PHONY: demo test test-gpu lint bench real clean
 
 demo: $(READY)
 	$(BIN)/python -m stepgrpo demo $(ARGS)
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+# One test at a time: they share the GPU. For vLLM's test, install the vLLM that goes with this torch yourself, see docs/launch.md.
+test-gpu: $(READY_GPU)
+	$(BIN)/python -m pytest tests/gpu -v -rs --durations=0 $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -33,7 +39,14 @@ $(READY): setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
 	@echo "Installing into $(VENV); torch alone is several hundred MB, or a few GB with CUDA."
 	$(if $(TORCH),$(BIN)/pip install -q "$(TORCH)")
-	$(BIN)/pip install -q -e '.[dev]'
+	# What asks for one exact torch, as torchvision does, must not replace the torch that is there.
+	$(BIN)/pip list --format=freeze | grep '^torch==' > $(TORCH_PIN) || true
+	$(BIN)/pip install -q -c $(TORCH_PIN) -e '.[dev]'
+	touch $@
+
+$(READY_GPU): $(READY)
+	$(BIN)/pip list --format=freeze | grep '^torch==' > $(TORCH_PIN)
+	$(BIN)/pip install -q -c $(TORCH_PIN) -e '.[gpu]'
 	touch $@
 
 clean:
