@@ -1,12 +1,34 @@
 """Freezing parts of a model by name."""
 
 import pytest
+import torch
+import yaml
+from peft import LoraConfig, get_peft_model
 from torch import nn
 
+from stepgrpo.arguments import parse_recipe
 from stepgrpo.freeze import freeze_modules
 from stepgrpo.modeling import load_model
+from stepgrpo.training import train_sft, train_step_grpo
 
 TOWERS = {"qwen2_5_vl": "visual", "qwen3_vl": "visual", "idefics3": "vision_model"}
+RECIPE = {
+    "data": "household-pictures",
+    "train_n": 2,
+    "max_steps": 1,
+    "per_device_train_batch_size": 2,
+    "learning_rate": 0.05,
+    "lr_scheduler_type": "constant",
+    "bf16": False,
+    "use_cpu": True,
+    "save_strategy": "no",
+    "report_to": "none",
+}
+
+
+def places(completions, **_):
+    """A reward that differs within every group, so that every update has a gradient."""
+    return [float(place) for place in range(len(completions))]
 
 
 def trained(model):
@@ -44,8 +66,6 @@ def test_a_wrong_name_says_what_there_is(model):
 
 @pytest.mark.parametrize("family", TOWERS)
 def test_vision_towers_and_the_adapters_in_them(family, request):
-    from peft import LoraConfig, get_peft_model
-
     tower = TOWERS[family]
     model = load_model(request.getfixturevalue(f"{family}_dir"))
     [path] = freeze_modules(model, [tower])
@@ -60,3 +80,36 @@ def test_vision_towers_and_the_adapters_in_them(family, request):
     assert trained(model) == {name for name in before if f".{tower}." not in name} != set()
     with pytest.raises(ValueError, match=rf"Choose from .*model\.{tower}"):
         freeze_modules(model, ["tower"])
+
+
+@pytest.mark.parametrize("family", TOWERS)
+@pytest.mark.parametrize("stage", [train_sft, train_step_grpo])
+@pytest.mark.parametrize("adapter", [False, True], ids=["full", "lora"])
+def test_a_recipe_freezes_the_tower_by_its_yaml(family, stage, adapter, request, tmp_path):
+    folder, tower = request.getfixturevalue(f"{family}_dir"), TOWERS[family]
+    settings = {**RECIPE, "model_name_or_path": str(folder), "output_dir": str(tmp_path / "out")}
+    if adapter:
+        settings |= {"use_peft": True, "lora_r": 2, "lora_target_modules": ["all-linear"]}
+    if stage is train_sft:
+        settings["max_length"] = None
+    else:
+        settings |= {"num_generations": 2, "max_completion_length": 8, "reward_funcs": [f"{__name__}.places"]}
+    changed = {}
+    for name, frozen in (("frozen", [tower]), ("free", None)):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump({**settings, "freeze_modules": frozen}))
+        trainer = stage(*parse_recipe(stage.__name__.removeprefix("train_"), ["--config", str(file)]))
+        start = get_peft_model(load_model(folder), trainer.model.peft_config["default"]) if adapter else None
+        start = dict((start or load_model(folder)).named_parameters())
+        # The first matrix of an adapter starts at random, the second at zero.
+        changed[name] = {
+            path
+            for path, weight in trainer.model.named_parameters()
+            if "lora_A" not in path and not torch.equal(weight, start[path])
+        }
+        optimized = {id(weight) for group in trainer.optimizer.param_groups for weight in group["params"]}
+        inside = [id(weight) in optimized for path, weight in trainer.model.named_parameters() if f".{tower}." in path]
+        assert any(inside) is (name == "free")
+    assert not any(f".{tower}." in path for path in changed["frozen"])
+    assert any(f".{tower}." in path for path in changed["free"])
+    assert changed["frozen"] and all(("lora_B" in path) is adapter for path in changed["frozen"] | changed["free"])
