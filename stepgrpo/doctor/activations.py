@@ -18,6 +18,7 @@ from stepgrpo.doctor.shape import Shape
 
 # TRL's chunked head (`fused_lm_head`) works out so many logits at a time.
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32768
+TILE_COPIES = 7  # in float32, where it works without Triton
 
 
 def policy_lines(shape: Shape, setup: Setup) -> list[Line]:
@@ -67,35 +68,31 @@ def training_lines(shape: Shape, setup: Setup) -> list[Line]:
     """Activations and logits of one forward and backward. Rough: attention kernels that keep no (T, T) weights are assumed."""
     b = setup.compute_bytes
     tokens = setup.rows * (setup.prompt + setup.completion)
-    kept = 10 * shape.hidden + 2 * shape.kv_width + 4 * shape.intermediate
+    kept, said = _kept(shape, setup)
     lines = []
     if setup.checkpointing:
         lines.append(
             Line(
                 "inputs of the layers",
-                tokens * shape.hidden * b * shape.layers,
+                tokens * shape.hidden * b * (shape.layers + 2),
                 TRAINING,
-                f"{tokens} tokens x {shape.hidden} x {b} B x {shape.layers} layers",
+                f"{tokens} tokens x {shape.hidden} x {b} B x ({shape.layers} layers + 2)",
             )
         )
-        again = kept + 2 * shape.intermediate  # and their gradients
+        # With the gradients of the MLP's two widest.
+        size = tokens * (kept + 2 * shape.intermediate * b)
         lines.append(
             Line(
                 "one layer, worked out again",
-                tokens * again * b,
+                size,
                 TRAINING,
-                f"{tokens} tokens x (10 x {shape.hidden} + 2 x {shape.kv_width} + 6 x {shape.intermediate}) x {b} B",
+                f"{tokens} tokens x ({said} + 2 x {shape.intermediate} x {b} B)",
             )
         )
     else:
+        size = tokens * kept * shape.layers
         lines.append(
-            Line(
-                "activations of all layers",
-                tokens * kept * b * shape.layers,
-                TRAINING,
-                f"{tokens} tokens x (10 x {shape.hidden} + 2 x {shape.kv_width} + 4 x {shape.intermediate}) x {b} B x "
-                f"{shape.layers} layers",
-            )
+            Line("activations of all layers", size, TRAINING, f"{tokens} tokens x ({said}) x {shape.layers} layers")
         )
     if setup.eager_attention:
         length = setup.prompt + setup.completion
@@ -110,24 +107,7 @@ def training_lines(shape: Shape, setup: Setup) -> list[Line]:
             )
         )
     lines += _pictures(shape, setup)
-    scored = setup.rows * (setup.completion + (setup.prompt if setup.scores_prompt else 0))
-    if setup.chunked_logits:
-        tile, width = min(scored, TILE_TOKENS), min(shape.vocabulary, TILE_VOCABULARY)
-        lines.append(
-            Line("logits, in tiles", tile * width * b, TRAINING, f"{tile} tokens x {width} of the vocabulary x {b} B")
-        )
-        if shape.head_trained:
-            lines.append(share_line("gradient of the head in fp32", shape.head_trained, 4, 1, phase=TRAINING))
-    else:
-        each = b + 4 + 4  # as computed, in float32, and the gradient
-        lines.append(
-            Line(
-                "logits",
-                scored * shape.vocabulary * each,
-                TRAINING,
-                f"{scored} tokens x {shape.vocabulary} x ({b} + 4 + 4) B",
-            )
-        )
+    lines += _logits(shape, setup)
     if setup.autocast and setup.trained_bytes == 4 and setup.spread in ("none", "ddp"):
         lines.append(share_line("weights cast to 16 bits", shape.trainable, 2, 1, phase=TRAINING))
     if setup.shards > 1:
@@ -173,6 +153,39 @@ def frozen_lines(
 def kv_cache(shape: Shape, rows: int, tokens: int, width: int = 2) -> float:
     """Bytes of the keys and values of `rows` sequences of `tokens` tokens, `width` bytes a number."""
     return rows * tokens * shape.layers * 2 * shape.kv_width * width
+
+
+def _kept(shape: Shape, setup: Setup) -> tuple[int, str]:
+    """Bytes that one layer keeps of one token for the backward, and how they come about.
+
+    Frozen linear layers need no inputs; adapters keep theirs, in their own type unless autocast makes it another.
+    """
+    b = setup.compute_bytes
+    if not shape.adapter:
+        said = f"(10 x {shape.hidden} + 2 x {shape.kv_width} + 4 x {shape.intermediate}) x {b} B"
+        return (10 * shape.hidden + 2 * shape.kv_width + 4 * shape.intermediate) * b, said
+    width = b if setup.autocast else setup.trained_bytes
+    frozen = (8 * shape.hidden + 2 * shape.kv_width + 3 * shape.intermediate) * b
+    said = f"(8 x {shape.hidden} + 2 x {shape.kv_width} + 3 x {shape.intermediate}) x {b} B"
+    return frozen + shape.adapter_inputs * width, f"{said} + {shape.adapter_inputs} x {width} B"
+
+
+def _logits(shape: Shape, setup: Setup) -> list[Line]:
+    b = setup.compute_bytes
+    # Without a GPU, TRL's head works out the prompt's positions too, and its tiles are copied in float32.
+    all_positions = setup.scores_prompt or (setup.chunked_logits and setup.on_cpu)
+    scored = setup.rows * (setup.completion + (setup.prompt if all_positions else 0))
+    if not setup.chunked_logits:
+        # As worked out, in float32, and the gradient.
+        size, said = scored * shape.vocabulary * (b + 8), f"{scored} tokens x {shape.vocabulary} x ({b} + 4 + 4) B"
+        return [Line("logits", size, TRAINING, said)]
+    copies = TILE_COPIES if setup.on_cpu else 0
+    tile, each = min(scored, TILE_TOKENS), b + 4 * copies
+    said = f"{tile} tokens x {TILE_VOCABULARY} of the vocabulary x {each} B"
+    lines = [Line("logits, in tiles", tile * TILE_VOCABULARY * each, TRAINING, said)]
+    if shape.head_trained:
+        lines.append(share_line("gradient of the head in fp32", shape.head_trained, 4, 1, phase=TRAINING))
+    return lines
 
 
 def _pictures(shape: Shape, setup: Setup) -> list[Line]:

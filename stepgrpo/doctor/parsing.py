@@ -166,7 +166,7 @@ def check_output(report: Report, run: Run) -> None:
 def needed_packages(run: Run) -> dict[str, str]:
     """Optional packages that the run does not go without: by name, the field that needs it."""
     args, model_args, needed = run.args, run.model_args, {}
-    if model_args.load_in_4bit or model_args.load_in_8bit or "8bit" in str(args.optim):
+    if model_args.load_in_4bit or model_args.load_in_8bit or "8bit" in str(getattr(args.optim, "value", args.optim)):
         needed["bitsandbytes"] = "load_in_4bit, load_in_8bit or optim"
     if getattr(args, "use_vllm", False) and args.vllm_mode == "colocate":
         needed["vllm"] = "use_vllm"

@@ -18,6 +18,7 @@ class Shape:
         trainable: of both together, that are trained.
         quantizable: of the linear layers that bitsandbytes would quantize.
         embeddings: of the token embeddings, and of the head where it is not tied to them.
+        adapter_inputs: how many numbers adapters of one layer read of a token, on average over the layers.
         head_trained: of the head, if it is trained.
         largest_layer: of the largest layer of the language model.
         vision: outside the language model and its head, such as those of a vision tower.
@@ -36,6 +37,7 @@ class Shape:
     trainable: int
     quantizable: int
     embeddings: int
+    adapter_inputs: int
     head_trained: int
     largest_layer: int
     vision: int
@@ -132,6 +134,7 @@ def shape_of(model: Any) -> Shape:
         trainable=_count(weight for weight in [*own.values(), *adapter.values()] if weight.requires_grad),
         quantizable=_quantizable(base),
         embeddings=sum(embeddings.values()),
+        adapter_inputs=_adapter_inputs(language) // text.num_hidden_layers,
         head_trained=_count(weight for weight in head.parameters() if weight.requires_grad) if head is not None else 0,
         largest_layer=_largest_layer(language),
         vision=_count(weight for name, weight in own.items() if id(weight) not in inside),
@@ -178,6 +181,10 @@ def _largest_layer(language: Any) -> int:
         (_count(weight for name, weight in layer.named_parameters() if not _of_adapter(name)) for layer in layers),
         default=0,
     )
+
+
+def _adapter_inputs(language: Any) -> int:
+    return sum(getattr(part, "in_features", 0) for part in language.modules() if hasattr(part, "lora_A"))
 
 
 def _quantizable(base: Any) -> int:
