@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from stepgrpo.doctor.findings import Report, describe
@@ -90,8 +91,9 @@ def _our_hook() -> str | None:
 
 
 def _attributes() -> str | None:
-    # `_signature_columns` is set by transformers' trainer, which TRL's is.
-    source = "".join(inspect.getsource(kind) for kind in _trainer().__mro__[:-1])
+    # `_signature_columns` is set by transformers' trainer, which TRL's is. Whole files: looking for a class takes long.
+    files = {inspect.getfile(kind) for kind in _trainer().__mro__[:-1]}
+    source = "".join(Path(file).read_text(encoding="utf-8") for file in files if file.endswith(".py"))
     missing = [name for name in ATTRIBUTES if f"self.{name}" not in source]
     return f"not set: {', '.join(missing)}" if missing else None
 
