@@ -283,3 +283,32 @@ def test_an_import_that_breaks_is_named():
     report = Report()
     assert not check_imports(report, ["json", "no_such_module"])
     assert "ModuleNotFoundError" in found(report, "FAIL")["import no_such_module"]
+
+
+def test_an_adapter_is_trained_on(options, model_dir, make_model, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    model = make_model()
+    model.name_or_path = model.config._name_or_path = str(model_dir)
+    get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    report = examine([*options, "--model_name_or_path", str(tmp_path / "adapter"), "--merge_adapter", "true"])
+    assert report.problems == 0
+    assert found(report, "ok")["trained"].startswith(f"{2 * 4 * (32 + 32):,} (")
+
+
+def test_an_adapter_that_cannot_be_made_leaves_the_memory_open(options):
+    report = examine([*options, "--use_peft", "true", "--lora_target_modules", "qq_proj"])
+    assert found(report, "warn")["memory"] == "not worked out: what is trained is not known"
+    assert "trained" not in found(report, "ok") and "tokens of steps" in found(report, "ok")
+
+
+def test_pictures_are_counted_as_tokens(vlm_dir, options):
+    data = ["--data", "household-pictures", "--train_n", "8", "--model_name_or_path", str(vlm_dir)]
+    length = ["--max_completion_length", "400"]
+    report = examine([*options, *data, *length])
+    said = found(report, "ok")
+    assert "8 rows with 8 pictures" in said["prompts"] and "for pictures" in said["model"]
+    assert int(re.search(r"up to (\d+) of them are pictures'", said["tokens of a prompt"])[1]) > 0
+    assert {finding.check for finding in report.findings if finding.status == "FAIL"} <= {"positions"}
+    frozen = found(examine([*options, *data, *length, "--freeze_modules", "lm_head"]), "ok")
+    assert "freeze_modules" in frozen

@@ -15,7 +15,6 @@ from stepgrpo.doctor.memory import (
     UPDATING,
     Line,
     Setup,
-    peak,
     peaks,
     state_lines,
 )
@@ -221,7 +220,7 @@ def test_the_most_is_that_of_one_phase():
         Line("c", 2e9, TRAINING, ""),
         Line("d", 1e9, TRAINING, ""),
     ]
-    assert peak(lines) == 8e9 and peaks(lines) == {ALWAYS: 5e9, GENERATING: 6e9, TRAINING: 8e9}
+    assert peaks(lines) == {ALWAYS: 5e9, GENERATING: 6e9, TRAINING: 8e9}
     text = table(lines).splitlines()
     assert text[0].split()[-2:] == ["generating", "training"] and text[-1].split() == ["sum", "6.00", "8.00"]
     assert text[1].split() == ["a", "5.00", "5.00"] and text[2].split() == ["b", "1.00", "1", "x", "1"]

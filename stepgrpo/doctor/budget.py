@@ -7,7 +7,6 @@ from typing import Any
 from stepgrpo.doctor.activations import frozen_lines, policy_lines
 from stepgrpo.doctor.devices import GB, Machine
 from stepgrpo.doctor.findings import Report
-from stepgrpo.doctor.judge import uses_judge
 from stepgrpo.doctor.memory import (
     ALWAYS,
     BYTES_4BIT,
@@ -20,6 +19,7 @@ from stepgrpo.doctor.memory import (
 )
 from stepgrpo.doctor.models import frozen_shape
 from stepgrpo.doctor.parsing import Run
+from stepgrpo.doctor.rewards import uses_judge
 from stepgrpo.doctor.shape import Shape, dtype_bytes
 
 _TIGHT = 0.9  # of the memory: what is worked out is rough
@@ -39,6 +39,9 @@ def check_memory(report: Report, run: Run, machine: Machine, gpu_memory: float |
     """
     if run.shape is None:
         report.warn("memory", "not worked out: the model's sizes are not known", "see model")
+        return
+    if run.adapter_failed:
+        report.warn("memory", "not worked out: what is trained is not known", "see adapter")
         return
     available, whose = _available(run, machine, gpu_memory)
     setup = setup_of(run, available)

@@ -96,11 +96,10 @@ def _examine_run(
 ) -> None:
     from stepgrpo.doctor.budget import check_memory
     from stepgrpo.doctor.devices import check_launch
-    from stepgrpo.doctor.judge import check_judge
     from stepgrpo.doctor.launch_file import Launch, read_launch
     from stepgrpo.doctor.models import check_model
     from stepgrpo.doctor.parsing import check_batches, check_output, check_packages, parse_run
-    from stepgrpo.doctor.rewards import check_rewards
+    from stepgrpo.doctor.rewards import check_judge, check_rewards
     from stepgrpo.doctor.rows import check_rows
     from stepgrpo.doctor.tokens import check_tokens
 

@@ -127,11 +127,6 @@ def peaks(lines: Sequence[Line]) -> dict[str, float]:
     return found
 
 
-def peak(lines: Sequence[Line]) -> float:
-    """The most bytes in use at a time."""
-    return max(peaks(lines).values())
-
-
 def state_lines(shape: Shape, setup: Setup) -> list[Line]:
     """Weights, gradients and optimizer states: exact for torch's and DeepSpeed's optimizers.
 

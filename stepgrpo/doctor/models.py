@@ -6,12 +6,51 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from stepgrpo.doctor.findings import Report, describe
 from stepgrpo.doctor.parsing import Run
-from stepgrpo.doctor.reach import Unreachable, reached
 from stepgrpo.doctor.shape import Shape, empty_model, shape_of
+
+_ASKED: dict[str, Unreachable] = {}
+
+
+class Unreachable(OSError):
+    """A model of the hub that is not in the cache, while the hub cannot be reached."""
+
+
+@contextlib.contextmanager
+def reached(name: str) -> Iterator[None]:
+    """Around calls that read a model's files.
+
+    Args:
+        name: a directory or a hub id.
+
+    Raises:
+        Unreachable: where the name may be one of the hub's, and the hub could not be asked.
+        FileNotFoundError: where it is neither a directory nor a name of the hub.
+    """
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.utils import validate_repo_id
+
+    if name in _ASKED:
+        raise _ASKED[name]  # the client's attempts take half a minute
+    try:
+        yield
+    except OSError as error:
+        if Path(name).exists():
+            raise
+        try:
+            validate_repo_id(name)
+        except HFValidationError:
+            raise FileNotFoundError(f"{name!r} is no directory here, and no name the hub could have") from error
+        if isinstance(error.__cause__, RepositoryNotFoundError) or "valid model identifier" in str(error):
+            raise FileNotFoundError(f"{name!r} is no directory here, and the hub does not show it to you") from error
+        _ASKED[name] = Unreachable(
+            f"{name!r} is no directory here, and the hub cannot be reached; is it what a run before this one writes?"
+        )
+        raise _ASKED[name] from error
 
 
 def check_model(report: Report, run: Run) -> None:
@@ -44,10 +83,11 @@ def check_model(report: Report, run: Run) -> None:
     seen = f", {_millions(shape.vision)} of them for pictures" if shape.vision else ""
     kind = type(model.get_base_model() if hasattr(model, "peft_config") else model).__name__
     report.ok("model", f"{path}: {kind}, {shape.parameters:,} parameters{seen}")
-    said = f"{shape.trainable:,} ({shape.trainable / (shape.parameters + shape.adapter):.2%})"
-    if shape.adapter and shape.vision_trainable:
-        said += f", {_millions(shape.vision_trainable)} of them outside the language model"
-    report.ok("trained", said)
+    if not run.adapter_failed:
+        said = f"{shape.trainable:,} ({shape.trainable / (shape.parameters + shape.adapter):.2%})"
+        if shape.adapter and shape.vision_trainable:
+            said += f", {_millions(shape.vision_trainable)} of them outside the language model"
+        report.ok("trained", said)
     _processing_class(report, run)
     pictures = any(row.get("images") for row in run.rows)
     if pictures and not shape.vision_layers:
@@ -91,6 +131,7 @@ def _with_adapter(report: Report, run: Run, model: Any) -> Any:
         report.fail(
             "adapter", f"{given}: {describe(error)}", "name modules of the model, such as q_proj, or all-linear"
         )
+        run.adapter_failed = True
         return model
     names = sorted({name.rpartition(".")[2] for name in adapted.targeted_module_names})
     report.ok("adapter", f"rank {config.r} on {len(adapted.targeted_module_names)} modules: {', '.join(names)}")

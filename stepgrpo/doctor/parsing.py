@@ -27,6 +27,7 @@ class Run:
         rows: its training rows; empty until they are read.
         processing_class: its tokenizer or processor; None until it is loaded, or where it cannot be.
         shape: sizes of the model; None until they are known.
+        adapter_failed: whether its adapter cannot be made, so that what is trained is not known.
         longest_prompt: in tokens, with pictures; None until prompts were measured.
         longest_answer: of a true plan, in tokens with the end token; None until plans were measured.
         longest_pictures: how many of a prompt's tokens are pictures', at most.
@@ -40,6 +41,7 @@ class Run:
     rows: list[dict[str, Any]] = field(default_factory=list)
     processing_class: Any = None
     shape: Any = None
+    adapter_failed: bool = False
     longest_prompt: int | None = None
     longest_answer: int | None = None
     longest_pictures: int = 0

@@ -170,8 +170,15 @@ def _first(config: Any, *names: str) -> int | None:
 
 
 def _language_model(base: Any) -> Any:
-    """The part that reads tokens, with its embeddings."""
-    return getattr(base.model, "language_model", base.model) if hasattr(base, "model") else base.base_model
+    """The part that reads tokens, with its embeddings: families name it differently."""
+    return next(
+        (
+            part
+            for name in ("language_model", "text_model")
+            if (part := getattr(base.base_model, name, None)) is not None
+        ),
+        base.base_model,
+    )
 
 
 def _largest_layer(language: Any) -> int:

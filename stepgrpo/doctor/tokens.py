@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stepgrpo.doctor.answers import true_answers
 from stepgrpo.doctor.findings import Report, describe
 from stepgrpo.doctor.parsing import Run
+from stepgrpo.doctor.rows import true_answers
 
 MOST_TEXTS, MOST_PICTURED = 2000, 64  # rows that are measured, evenly spread over the data
 

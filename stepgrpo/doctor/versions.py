@@ -22,7 +22,6 @@ OPTIONAL = {
     "bitsandbytes": "load_in_4bit, load_in_8bit and 8-bit optimizers",
     "flash-attn": "attn_implementation: flash_attention_2",
     "torchvision": "processors of vision-language models",
-    "qwen-vl-utils": "Qwen's own scripts",
     "wandb": "report_to: wandb",
 }
 # TRL's name for what this package has no range of its own for.
