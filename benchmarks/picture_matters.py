@@ -15,13 +15,13 @@ import random
 import tempfile
 import time
 
-from datasets import Dataset, Features, Image, List
 from PIL import Image as Pictures
 from PIL import ImageDraw
 from transformers import set_seed
 from trl import SFTConfig, SFTTrainer
 
 from stepgrpo import StepGRPOConfig, StepGRPOTrainer
+from stepgrpo.data.dataset import to_dataset
 from stepgrpo.data.household import ground_truth_plan, plan_json, simulate
 from stepgrpo.evaluation import evaluate
 from stepgrpo.modeling import load_model, load_processing_class
@@ -32,12 +32,10 @@ DOORS = ("Cabinet", "Drawer", "Fridge", "Microwave")
 TARGETS = ("CounterTop", "DiningTable")
 LOOKS = {"Cabinet": "sienna", "Drawer": "purple", "Fridge": "lightgray", "Microwave": "teal"}
 COLOURS = {"Apple": "red", "Bread": "saddlebrown", "Egg": "white", "Lettuce": "lime", "Mug": "blue", "Potato": "gold"}
-SIDE = (
-    32  # pixels: what tests/vlm.py's processors leave of a square, one token of the model for each of the four places
-)
+SIDE = 32  # pixels: four tokens, one for each place (see the limit of tests/vlm.py)
 ORDERS = random.Random(0).sample(list(itertools.permutations(DOORS)), 24)
-TOKENS = 140  # a right plan has about 120
 SPLITS = {"train": ORDERS[:18], "test": ORDERS[18:]}
+TOKENS = 140  # a right plan has about 120
 
 
 def draw(order, place, thing):
@@ -53,7 +51,7 @@ def draw(order, place, thing):
 
 
 def make_rows(n, split, seed):
-    """Rows whose thing is behind a door, every door as often; `task_type` is its name."""
+    """Rows whose thing is behind a door, every door as often."""
     rng = random.Random(f"{split} {seed}")
     rows = []
     for number in range(n):
@@ -65,27 +63,19 @@ def make_rows(n, split, seed):
         plan = ground_truth_plan(scene)
         rows.append(
             {
-                "id": f"{split}-{number}",
                 "prompt": [{"role": "user", "content": text}],
                 "completion": [{"role": "assistant", "content": plan_json(plan)}],
                 "gt_action_close": plan,
                 "scene": json.dumps(scene),
-                "task_type": door,
                 "images": [draw(rng.choice(SPLITS[split]), door, thing)],
             }
         )
     return rows
 
 
-def data_set(rows, columns, pictures):
-    """Some columns of the rows as a data set, with the pictures or without."""
-    data = Dataset.from_list([{name: row[name] for name in columns} for row in rows])
-    if not pictures:
-        return data
-    images = [row["images"] for row in rows]
-    return Dataset.from_dict(
-        {**data.to_dict(), "images": images}, features=Features({**data.features, "images": List(Image())})
-    )
+def only(rows, pictures, *columns):
+    """Some columns of the rows, and the pictures or not."""
+    return [{name: row[name] for name in (*columns, *["images"] * pictures)} for row in rows]
 
 
 def common(args):
@@ -113,7 +103,7 @@ def supervised(model, processor, rows, pictures, args):
         warmup_steps=20,
         max_length=None,
     )
-    data = data_set(rows, ("prompt", "completion"), pictures)
+    data = to_dataset(only(rows, pictures, "prompt", "completion"))
     SFTTrainer(model, config, train_dataset=data, processing_class=processor).train()
 
 
@@ -129,13 +119,13 @@ def reinforce(model, processor, rows, pictures, args):
         step_match_mode="first_error",
         step_baseline="position",  # without pictures most doors are wrong: uncentred, all would be pushed down
     )
-    data = data_set(rows, ("prompt", "gt_action_close", "scene"), pictures)
+    data = to_dataset(only(rows, pictures, "prompt", "gt_action_close", "scene"))
     StepGRPOTrainer(model, household_reward, config, data, processing_class=processor).train()
 
 
 def measure(model, processor, rows, pictures, args):
     """Success, share of right plans and of right steps, greedy and sampled."""
-    rows = rows if pictures else [{name: row[name] for name in row if name != "images"} for row in rows]
+    rows = only(rows, pictures, "prompt", "gt_action_close", "scene")
     solved = lambda row, steps: simulate(row["scene"], steps).success  # noqa: E731
     return evaluate(model, processor, rows, TOKENS, samples=1, succeeded=solved, seed=args.seed)
 
@@ -158,8 +148,8 @@ def main():
     parser.add_argument("--rows", type=int, default=2048)
     parser.add_argument("--test-rows", type=int, default=200)
     parser.add_argument("--sft-steps", type=int, default=140)
-    parser.add_argument("--rl-steps", type=int, default=40)
-    parser.add_argument("--rl-rate", type=float, default=1e-4)
+    parser.add_argument("--rl-steps", type=int, default=120)
+    parser.add_argument("--rl-rate", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     started = time.perf_counter()
