@@ -1,5 +1,8 @@
 """Freezing parts of a model by name."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 import yaml
@@ -113,3 +116,22 @@ def test_a_recipe_freezes_the_tower_by_its_yaml(family, stage, adapter, request,
     assert not any(f".{tower}." in path for path in changed["frozen"])
     assert any(f".{tower}." in path for path in changed["free"])
     assert changed["frozen"] and all(("lora_B" in path) is adapter for path in changed["frozen"] | changed["free"])
+
+
+@pytest.mark.parametrize("family", TOWERS)
+def test_the_names_in_the_docs_freeze_what_they_say(family, request):
+    text = (Path(__file__).parents[1] / "docs" / "vision.md").read_text(encoding="utf-8")
+    documented = [cell.split(", ") for cell in re.findall(r"^\| `\[(.+?)\]` \|", text, re.MULTILINE)]
+    towers = {"qwen2_5_vl": ["visual"], "qwen3_vl": ["visual"], "idefics3": ["vision_model", "connector"]}
+    languages = {"qwen2_5_vl": "language_model", "qwen3_vl": "language_model", "idefics3": "text_model"}
+    folder, kept = request.getfixturevalue(f"{family}_dir"), []
+    for names in documented:
+        if names[0].split(".")[0] in (*towers[family], languages[family]):
+            model = load_model(folder)
+            freeze_modules(model, names)
+            kept.append({path.split(".")[1] for path in trained(model)})
+    language, tower = {languages[family]}, set(towers[family])
+    if family == "idefics3":
+        assert kept == [language | {"connector"}, language]
+    else:  # the parts beside patches and blocks bring features to the language model's width
+        assert kept == [language, language | tower, tower]
