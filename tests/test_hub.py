@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from datasets import Dataset
-from huggingface_hub import constants
+from huggingface_hub import constants, hf_api
 from trl import ModelConfig, SFTConfig, TrlParser
 
 from stepgrpo import StepGRPOConfig, StepGRPOTrainer, hub_push
@@ -51,6 +51,7 @@ def hub():
 def online(hub, monkeypatch, tmp_path):
     """This process's client talks to the server, with no token saved."""
     monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    monkeypatch.setattr(hf_api.api, "endpoint", hub.endpoint)  # made when the module was imported
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
