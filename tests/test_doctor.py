@@ -163,6 +163,7 @@ def test_a_model_without_its_tokenizer_or_chat_template(options, model_dir, tmp_
     (bare / "chat_template.jinja").unlink()
     report = examine([*options, "--model_name_or_path", str(bare)])
     assert "the tokenizer has none" in found(report, "FAIL")["chat template"]
+    assert found(report, "warn")["memory"].endswith("without prompts: their tokens are not known")
     for file in bare.glob("token*"):
         file.unlink()
     assert "tokenizer" in found(examine([*options, "--model_name_or_path", str(bare)]), "FAIL")

@@ -52,8 +52,6 @@ def check_memory(report: Report, run: Run, machine: Machine, gpu_memory: float |
     found = peaks(lines)
     phase = max(found, key=lambda name: found[name])
     said = f"{found[phase] / GB:.1f} GB at most ({phase})"
-    if run.longest_prompt is None:
-        said += ", without tokens: their number is not known"
     if available is None:
         report.ok("memory", f"{said}; this machine has no GPU to compare with", "--gpu_memory GB compares")
         return
@@ -62,6 +60,8 @@ def check_memory(report: Report, run: Run, machine: Machine, gpu_memory: float |
         report.fail("memory", said, _advice(run, phase))
     elif found[phase] > _TIGHT * available:
         report.warn("memory", f"{said}: tight, as the numbers are rough", _advice(run, phase))
+    elif run.longest_prompt is None:
+        report.warn("memory", f"{said}, without prompts: their tokens are not known", "see data and tokens")
     else:
         report.ok("memory", said)
 
