@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from datasets import Dataset, Image, List
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
 from stepgrpo import StepGRPOConfig, StepGRPOTrainer
 from stepgrpo.modeling import load_model, load_processing_class
@@ -164,6 +164,20 @@ def test_without_step_term_it_is_trl(vlm_dir, tmp_path, names):
     assert theirs.keys() == mine.keys() and all(torch.equal(theirs[name], mine[name]) for name in mine)
     start = load_model(vlm_dir).state_dict()
     assert any(not torch.equal(start[name], mine[name]) for name in mine)
+
+
+@pytest.mark.parametrize("names", [["two", "none", "one", "none"], ["none"] * 4])
+def test_a_warm_start_takes_rows_with_pictures_and_without(vlm_dir, tmp_path, names):
+    data = data_set(names).remove_columns("gt_action_close")
+    data = data.add_column("completion", [[{"role": "assistant", "content": PLANS[0]}]] * 4)
+    model, before = load_model(vlm_dir), load_model(vlm_dir).state_dict()
+    options = {"max_steps": 2, "per_device_train_batch_size": 2, "learning_rate": 1e-2, "max_length": None}
+    quiet = {"use_cpu": True, "bf16": False, "save_strategy": "no", "report_to": "none"}
+    args = SFTConfig(str(tmp_path), **options, **quiet)
+    SFTTrainer(model, args, train_dataset=data, processing_class=load_processing_class(vlm_dir)).train()
+    changed = [name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])]
+    assert any("layers" in name and "vis" not in name for name in changed)
+    assert any("vis" in name for name in changed) is ("two" in names)
 
 
 def test_a_single_picture_column_with_rows_without(qwen3_vl_dir, tmp_path):
