@@ -37,7 +37,10 @@ def policy_arguments(recipe: RecipeArguments, args: Any, model_args: ModelConfig
         # TRL's own way also knows vision-language models and their processors.
         given = {"revision": model_args.model_revision, "dtype": model_args.dtype, **options}
         args.model_init_kwargs = {**given, **(args.model_init_kwargs or {})}
-        return {"model": path, "peft_config": peft_config, "quantization_config": quantization}
+        arguments = {"model": path, "peft_config": peft_config, "quantization_config": quantization}
+        if recipe.max_pixels is not None:
+            arguments["processing_class"] = policy_processing_class(recipe, model_args)
+        return arguments
     if model is None:
         if quantization is not None:
             options["quantization_config"] = quantization
@@ -49,10 +52,42 @@ def policy_arguments(recipe: RecipeArguments, args: Any, model_args: ModelConfig
                     weight.data = weight.data.to(model.dtype)
     return {
         "model": model,
-        "processing_class": load_processing_class(path, recipe.gguf_file, padding_side="left"),
+        "processing_class": policy_processing_class(recipe, model_args),
         # Training goes on with the adapter that is there.
         "peft_config": None if hasattr(model, "peft_config") else peft_config,
     }
+
+
+def policy_processing_class(recipe: RecipeArguments, model_args: ModelConfig) -> Any:
+    """The tokenizer or processor of the policy, which pads on the left and limits pictures to `max_pixels`.
+
+    Raises:
+        ValueError: if `max_pixels` is set, and the model sees nothing, has a processor without that limit, or needs more.
+    """
+    path = str(model_args.model_name_or_path)
+    limit = recipe.max_pixels
+    options: dict[str, Any] = {} if limit is None else {"max_pixels": limit}
+    if model_args.model_revision != "main":
+        options["revision"] = model_args.model_revision
+    loaded = load_processing_class(path, recipe.gguf_file, padding_side="left", **options)
+    if limit is not None:
+        pictures = getattr(loaded, "image_processor", None)
+        size = dict(getattr(pictures, "size", None) or {})
+        if size.get("longest_edge") != limit or "shortest_edge" not in size:
+            what = (
+                f"{type(loaded).__name__} sees no pictures"
+                if pictures is None
+                else f"{type(pictures).__name__} has none"
+            )
+            raise ValueError(
+                f"max_pixels={limit}: {what}. It is for processors such as Qwen's; for others set the size in the processor "
+                "that is saved with the model."
+            )
+        if limit < size["shortest_edge"]:
+            raise ValueError(
+                f"max_pixels={limit} is less than the {size['shortest_edge']} that {type(pictures).__name__} scales to."
+            )
+    return loaded
 
 
 def lora_config(model_args: ModelConfig) -> Any:

@@ -70,6 +70,9 @@ class RecipeArguments(VerifyArguments):
             Seed of the household's rows and of the drawing of rows.
         use_images (`bool`, *optional*, defaults to `True`):
             Whether to keep the pictures of the data; a model that cannot see needs it off where there are any.
+        max_pixels (`int`, *optional*):
+            At most so many pixels of a picture are shown to the model, for processors that have `max_pixels` (Qwen's). Saved
+            with the model, so that evaluation shows as many.
         gguf_file (`str`, *optional*):
             Name of a GGUF file in the directory of the model.
         reward_funcs (`list[str]`, *optional*):
@@ -96,6 +99,7 @@ class RecipeArguments(VerifyArguments):
     eval_n: int = field(default=64, metadata={"help": "How many rows to evaluate on, given an eval_strategy."})
     rows_seed: int = field(default=0, metadata={"help": "Seed of the rows that are drawn."})
     use_images: bool = field(default=True, metadata={"help": "Keep the pictures of the data."})
+    max_pixels: int | None = field(default=None, metadata={"help": "The model sees at most so many pixels a picture."})
     gguf_file: str | None = field(default=None, metadata={"help": "Name of a GGUF file in the model's directory."})
     reward_funcs: list[str] | None = field(
         default=None, metadata={"help": "Names of rewards (docs/rewards.md), such as exact_match, or dotted paths."}

@@ -148,12 +148,12 @@ def _freeze(report: Report, names: list[str], model: Any) -> None:
 
 
 def _processing_class(report: Report, run: Run) -> None:
-    from stepgrpo.modeling import load_processing_class
+    from stepgrpo.policy import policy_processing_class
 
     path = run.model_args.model_name_or_path
     try:
         with reached(path), _quiet():
-            run.processing_class = load_processing_class(path, run.recipe.gguf_file, padding_side="left")
+            run.processing_class = policy_processing_class(run.recipe, run.model_args)
     except Unreachable as error:
         report.warn("tokenizer", str(error), "tokens were not checked")
     except Exception as error:
