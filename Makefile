@@ -12,6 +12,16 @@ READY_GPU := $(VENV)/.ready_gpu
 TORCH_PIN := $(VENV)/torch.txt
 ARGS ?=
 
+# What asks for one exact torch, as torchvision does, must not replace the torch that is there. One built for another torch, such as
+# PyPI's beside a torch for the CPU only, does not load, and transformers would not load with it.
+define install
+	$(BIN)/pip list --format=freeze | grep '^torch==' > $(TORCH_PIN) || true
+	$(BIN)/pip install -q -c $(TORCH_PIN) -e '.[$(1)]'
+	@$(BIN)/python -c 'import torchvision' 2> /dev/null || { $(BIN)/pip uninstall -q -y torchvision; \
+	  echo "torchvision does not fit this torch and was taken out: tests with pictures cannot pass."; \
+	  echo "Install the one that was built with it, from where torch came from."; }
+endef
+
 .PHONY: demo test test-gpu lint bench real clean
 
 demo: $(READY)
@@ -39,14 +49,11 @@ $(READY): setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
 	@echo "Installing into $(VENV); torch alone is several hundred MB, or a few GB with CUDA."
 	$(if $(TORCH),$(BIN)/pip install -q "$(TORCH)")
-	# What asks for one exact torch, as torchvision does, must not replace the torch that is there.
-	$(BIN)/pip list --format=freeze | grep '^torch==' > $(TORCH_PIN) || true
-	$(BIN)/pip install -q -c $(TORCH_PIN) -e '.[dev]'
+	$(call install,dev)
 	touch $@
 
 $(READY_GPU): $(READY)
-	$(BIN)/pip list --format=freeze | grep '^torch==' > $(TORCH_PIN)
-	$(BIN)/pip install -q -c $(TORCH_PIN) -e '.[gpu]'
+	$(call install,gpu)
 	touch $@
 
 clean:
