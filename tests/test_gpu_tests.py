@@ -36,6 +36,7 @@ def test_a_run_has_options_that_exist_and_fit_together(name, monkeypatch, tmp_pa
     assert _validate_launch_command(launcher)[0].num_processes == 1
 
 
+@pytest.mark.slow
 def test_they_are_left_out_unless_they_are_named():
     def collected(*paths):
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *paths]
