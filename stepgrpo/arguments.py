@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -67,10 +68,12 @@ def parse(types: Any, prog: str, argv: Sequence[str] | None = None, **parser_opt
         parser.error("argument --config: expected a YAML file")
     known = {name for action in parser._actions for name in (action.dest, *_bare(action.option_strings))} | {"env"}
     try:
-        if "--config" in options:
-            unknown = sorted(set(_fields(options[options.index("--config") + 1])) - known)
-            if unknown:
-                raise ValueError(f"the YAML file has no such field: {_with_guesses(unknown, known)}")
+        fields = _fields(options[options.index("--config") + 1]) if "--config" in options else []
+        if unknown := sorted(set(fields) - known):
+            raise ValueError(f"the YAML file has no such field: {_with_guesses(unknown, known)}")
+        if "use_cpu" in known - {*fields, *_bare(options)} and _several_on_cpus():
+            # accelerate starts the processes and tells none of them that it is not alone, unless it is to use the CPU.
+            options += ["--use_cpu", "true"]
         *arguments, rest = parser.parse_args_and_config(options, return_remaining_strings=True)
         if rest:
             names = _bare(text for text in rest if text.startswith("--")) or rest
@@ -78,6 +81,12 @@ def parse(types: Any, prog: str, argv: Sequence[str] | None = None, **parser_opt
     except (ValueError, OSError, yaml.YAMLError) as error:
         parser.error(str(error))
     return tuple(arguments)
+
+
+def _several_on_cpus() -> bool:
+    import torch
+
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and not torch.accelerator.is_available()
 
 
 def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:

@@ -78,6 +78,11 @@ class StepGRPOTrainer(GRPOTrainer):
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *rest, **kwargs)
         if self._is_vlm:
             self._tokenizer.padding_side = "left"  # the processor pads prompts by it, and TRL expects them so
+            generation = getattr(self, "generation_config", None)  # not with vLLM
+            if generation is not None and generation.suppress_tokens is None:
+                # TRL before 1.15: a token that stands for a picture would stop the next forward.
+                picture = getattr(self.accelerator.unwrap_model(self.model).config, "image_token_id", None)
+                generation.suppress_tokens = None if picture is None else [picture]
         for model in (self.model, self.ref_model):
             if model is not None:
                 skip_absent_pictures(self.accelerator.unwrap_model(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,24 @@ from stepgrpo.trainer import StepGRPOTrainer
 logger = logging.getLogger(__name__)
 
 
+def check_processes(args: Any) -> None:
+    """Refuses to train alone what several processes were started for.
+
+    Args:
+        args: the trainer's config.
+
+    Raises:
+        ValueError: if the launcher started more processes than this one knows of: each would train by itself and they would
+            overwrite each other's files.
+    """
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started > 1 and args.world_size == 1:
+        raise ValueError(
+            f"{started} processes were started, but this one knows of no other. On CPUs set use_cpu: true; on GPUs start them "
+            "with a configuration that says so, such as accelerate_configs/ddp.yaml."
+        )
+
+
 def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig, model: Any = None) -> SFTTrainer:
     """Supervised training on the ground-truth plans; saves the model and returns the trainer.
 
@@ -35,6 +54,7 @@ def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig,
     Raises:
         ValueError: if the data, or a checkpoint to resume from, cannot be read, or fields contradict each other.
     """
+    check_processes(args)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, str(args.output_dir))
     hub = check_hub("sft", recipe, args, model_args)
     train, evaluation = _datasets(recipe, args, completions=True)
@@ -58,6 +78,7 @@ def train_step_grpo(
         ValueError: if the data, a reward function, or a checkpoint to resume from cannot be read, or fields contradict each
             other.
     """
+    check_processes(args)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, str(args.output_dir))
     hub = check_hub("step_grpo", recipe, args, model_args)
     names = recipe.reward_funcs or ["household" if recipe.data in WORLDS else "exact_match"]
@@ -89,7 +110,8 @@ def _run(
     trainer.train(resume_from_checkpoint=checkpoint)
     out = Path(trainer.args.output_dir)
     trainer.save_model(str(out))
-    trainer.accelerator.print(f"Saved in {out}.")
+    if trainer.accelerator.is_main_process:
+        print(f"Saved in {out}.", flush=True)
     if recipe.merge_adapter and trainer.accelerator.is_main_process:
         merge_adapter(out, out / MERGED, trainer.processing_class, merged_dtype(model_args), recipe.gguf_file)
         trainer.accelerator.print(f"Merged in {out / MERGED}.")

@@ -89,10 +89,22 @@ def launch(*command):
     return done.stdout
 
 
+def test_processes_that_do_not_know_of_each_other_are_refused(model_dir, tmp_path, monkeypatch):
+    options = [*COMMON, "--model_name_or_path", model_dir, "--output_dir", tmp_path / "out"]
+    for recipe, train in (("sft", train_sft), ("step_grpo", train_step_grpo)):
+        arguments = parse(recipe, *options)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(ValueError, match="2 processes were started, but this one knows of no other"):
+            train(*arguments)
+        monkeypatch.delenv("WORLD_SIZE")
+
+
 @pytest.mark.slow
 def test_two_processes_train(model_dir, tmp_path):
     out = tmp_path / "out"
     options = [*COMMON, *GRPO, "--output_dir", out, "--train_n", "8", "--step_baseline", "position"]
+    if not torch.accelerator.is_available():
+        options = [option for option in options if option not in ("--use_cpu", "true")]  # then the recipe sets it
     assert launch("recipes/step_grpo.py", "--model_name_or_path", model_dir, *options).count("Saved in") == 1
     assert (out / "model.safetensors").is_file()
 

@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,21 @@ def examine(
     versions = _step(report, "versions", lambda: check_versions(report)) or {}
     if not _step(report, "imports", lambda: check_imports(report)):
         return report
-    _quiet_libraries()
+    with _quiet_libraries():
+        _examine_machine(report, argv, recipe, config_file, num_processes, versions, gpu_memory, rows)
+    return report
+
+
+def _examine_machine(
+    report: Report,
+    argv: Sequence[str] | None,
+    recipe: str,
+    config_file: str | None,
+    num_processes: int | None,
+    versions: dict[str, str | None],
+    gpu_memory: float | None,
+    rows: int,
+) -> None:
     from stepgrpo.doctor.devices import check_devices
     from stepgrpo.doctor.hooks import check_hooks
 
@@ -80,7 +95,6 @@ def examine(
     _step(report, "hooks", lambda: check_hooks(report))
     if (argv is not None or config_file is not None or num_processes is not None) and machine is not None:
         _examine_run(report, argv or [], recipe, config_file, num_processes, machine, versions, gpu_memory, rows)
-    return report
 
 
 def _examine_run(
@@ -138,15 +152,25 @@ def _step(report: Report, check: str, ask: Callable[[], Any]) -> Any:
     return None
 
 
-def _quiet_libraries() -> None:
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
     """Keeps what libraries log out of the report."""
-    from datasets.utils.logging import disable_progress_bar
+    from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
     from transformers.utils import logging as transformers_logging
 
+    ours = logging.getLogger("stepgrpo")
+    level, verbosity, bars = ours.level, transformers_logging.get_verbosity(), is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     disable_progress_bar()
-    logging.getLogger("stepgrpo").setLevel(logging.ERROR)
+    ours.setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            enable_progress_bar()
 
 
 def _parser() -> argparse.ArgumentParser:

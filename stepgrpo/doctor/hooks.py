@@ -60,6 +60,7 @@ ATTRIBUTES = (
     "_signature_columns",
     "_step",
     "_tokenizer",
+    "generation_config",
     "num_generations",
     "num_generations_eval",
     "num_iterations",
