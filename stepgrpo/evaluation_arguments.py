@@ -90,7 +90,9 @@ class EvaluateArguments:
     split: str = field(default="dev", metadata=_option("train, dev or test"))
     n: int | None = field(default=64, metadata=_option("how many rows"))
     max_plan_steps: int | None = field(default=None, metadata=_option("leave out rows with longer ground truths"))
-    images: bool = field(default=True, metadata=_option("the model sees the rows' pictures"))
+    images: bool = field(
+        default=True, metadata=_option("whether the model sees the rows' pictures; --no_images: it does not")
+    )
     template: str | None = field(default=None, metadata=_option("of the prompts, a name or a file"))
     examples: int = field(default=0, metadata=_option("how many training tasks the prompts show with their plans"))
     samples: int = field(default=4, metadata=_option("sampled completions per row, besides the greedy one"))

@@ -65,8 +65,11 @@ def run(argv: Sequence[str] | None = None) -> int:
         _stop(error)
     if record is None:
         try:
+            from stepgrpo.modeling import check_chat_template
+
             model, tokenizer, state = _load(args)
             _check_pictures(args, rows, tokenizer)
+            check_chat_template(tokenizer, rows[0]["prompt"], args.model)
         except (ValueError, OSError, ImportError) as error:
             _stop(error)
         if state.is_main_process:

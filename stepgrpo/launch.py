@@ -18,7 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Starts a recipe under `accelerate launch` and returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="stepgrpo train",
-        description="Train with `accelerate launch`. Options that are not listed go to the recipe, such as --config FILE.",
+        description="Train with `accelerate launch`. Options that are not listed go to the recipe, such as --config FILE; its "
+        "own are in docs/settings.md, and all of them, with TRL's, in `python -m stepgrpo.launch step_grpo --help`.",
         epilog="Example: stepgrpo train --config_file accelerate_configs/ddp.yaml --config configs/household.yaml",
         allow_abbrev=False,
     )
@@ -44,7 +45,9 @@ def start(recipe: str, launcher: Sequence[str], argv: Sequence[str]) -> int:
         launcher: options of `accelerate launch`.
         argv: options of the recipe.
     """
-    command = [sys.executable, "-m", "accelerate.commands.launch", *launcher, "-m", "stepgrpo.launch", recipe, *argv]
+    # Quiet: the recipe's own message stays the last one.
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *launcher]
+    command = [*launch, "-m", "stepgrpo.launch", recipe, *argv]
     return subprocess.run(command, check=False).returncode
 
 

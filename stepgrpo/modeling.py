@@ -53,6 +53,25 @@ def load_processing_class(path: str | os.PathLike[str], gguf_file: str | None = 
     return load_tokenizer(path, gguf_file, **kwargs)
 
 
+def check_chat_template(processing_class: Any, prompt: Any, path: str | os.PathLike[str] | None) -> None:
+    """Refuses conversations where nothing says how to write them.
+
+    Args:
+        processing_class: the model's tokenizer or processor.
+        prompt: one of the data's, a text or a conversation.
+        path: the model's, for the message.
+
+    Raises:
+        ValueError: if the prompt is a conversation and the model has no chat template.
+    """
+    known = (processing_class, getattr(processing_class, "tokenizer", None))
+    if not isinstance(prompt, str) and not any(getattr(place, "chat_template", None) for place in known):
+        raise ValueError(
+            f"The tokenizer of {os.fspath(path or 'the model')!r} has no chat template, and the prompts are conversations. "
+            "Take an instruction-tuned model, or save a chat_template with the tokenizer."
+        )
+
+
 def load_processor(path: str | os.PathLike[str], **kwargs: Any) -> Any:
     """Loads the processor of a vision-language model: its tokenizer and its picture settings.
 

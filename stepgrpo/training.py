@@ -17,7 +17,8 @@ from stepgrpo.data.sources import ALFRED_NAMES, WORLDS, read_rows
 from stepgrpo.export import MERGED, merge_adapter, merged_dtype
 from stepgrpo.freeze import freeze_modules
 from stepgrpo.hub import HubRun, check_hub
-from stepgrpo.policy import policy_arguments
+from stepgrpo.modeling import check_chat_template
+from stepgrpo.policy import policy_arguments, policy_processing_class
 from stepgrpo.recipe import RecipeArguments
 from stepgrpo.resume import find_checkpoint
 from stepgrpo.rewards.registry import load_rewards
@@ -58,6 +59,9 @@ def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig,
     checkpoint = find_checkpoint(args.resume_from_checkpoint, str(args.output_dir))
     hub = check_hub("sft", recipe, args, model_args)
     train, evaluation = _datasets(recipe, args, completions=True)
+    if not args.chat_template_path:
+        # The trainer writes the conversations while it is made.
+        check_chat_template(policy_processing_class(recipe, model_args), *_first_prompt(train, model_args))
     trainer = SFTTrainer(
         args=args, train_dataset=train, eval_dataset=evaluation, **policy_arguments(recipe, args, model_args, model)
     )
@@ -86,6 +90,7 @@ def train_step_grpo(
     train, evaluation = _datasets(recipe, args, completions=False)
     given = policy_arguments(recipe, args, model_args, model)
     trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)
+    check_chat_template(trainer.processing_class, *_first_prompt(train, model_args))
     if "images" in train.column_names and not hasattr(trainer.processing_class, "image_processor"):
         raise ValueError(
             f"{recipe.data} has pictures, and {model_args.model_name_or_path} is no vision-language model. Set "
@@ -93,6 +98,10 @@ def train_step_grpo(
         )
     _freeze(trainer, recipe)
     return _run(trainer, recipe, model_args, checkpoint, hub)
+
+
+def _first_prompt(train: Dataset, model_args: ModelConfig) -> tuple[Any, str | None]:
+    return train[0]["prompt"], model_args.model_name_or_path
 
 
 def _freeze(trainer: Any, recipe: RecipeArguments) -> None:

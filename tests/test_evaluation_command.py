@@ -184,7 +184,7 @@ def test_started_by_accelerate_where_that_is_asked_for(monkeypatch):
     )
     assert main(["--config_file", "a.yaml", "--config", "b.yaml", "--samples", "1", "--num_processes=2"]) == 5
     assert started[0][1:] == [
-        *["-m", "accelerate.commands.launch", "--config_file", "a.yaml", "--num_processes", "2"],
+        *["-m", "accelerate.commands.launch", "--quiet", "--config_file", "a.yaml", "--num_processes", "2"],
         *["-m", "stepgrpo.launch", "evaluate", "--config", "b.yaml", "--samples", "1"],
     ]
 

@@ -99,6 +99,18 @@ def test_processes_that_do_not_know_of_each_other_are_refused(model_dir, tmp_pat
         monkeypatch.delenv("WORLD_SIZE")
 
 
+def test_a_model_without_a_chat_template_is_refused(model_dir, tmp_path, capsys):
+    (model_dir / "chat_template.jinja").unlink()
+    options = [*COMMON, "--model_name_or_path", model_dir, "--output_dir", tmp_path / "out", "--train_n", "2"]
+    for recipe, train in (("sft", train_sft), ("step_grpo", train_step_grpo)):
+        more = GRPO if recipe == "step_grpo" else []
+        with pytest.raises(ValueError, match=f"{model_dir}' has no chat template"):
+            train(*parse(recipe, *options, *more))
+    with pytest.raises(SystemExit, match="2"):
+        main(["--model", str(model_dir), "--data", "household", "--n", "1", "--out", str(tmp_path / "eval")])
+    assert "has no chat template" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_two_processes_train(model_dir, tmp_path):
     out = tmp_path / "out"
