@@ -84,7 +84,7 @@ def test_forms_of_a_list():
         assert read_action_list(value) == expected
     assert read_action_list([*ACTIONS, names[0]])[162] == names[0]
     assert read_action_list(None) == read_action_list("") == read_action_list([]) == {}
-    for value in (7, "find a Cart", [[1, 2, 3]], [{"id": 1}], {"one": "x"}):
+    for value in (7, "find a Cart", [[1, 2, 3]], [{"id": 1}], {"one": "x"}, [[float("inf"), "x"]]):
         with pytest.raises(Unfit, match="a list of actions that cannot be read"):
             read_action_list(value)
 

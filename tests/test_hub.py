@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import transformers.utils.hub
 import yaml
 from datasets import Dataset
 from huggingface_hub import constants, hf_api
@@ -51,7 +52,9 @@ def hub():
 def online(hub, monkeypatch, tmp_path):
     """This process's client talks to the server, with no token saved."""
     monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
-    monkeypatch.setattr(hf_api.api, "endpoint", hub.endpoint)  # made when the module was imported
+    # Clients that were made before, by whatever test ran first.
+    monkeypatch.setattr(hf_api.api, "endpoint", hub.endpoint)
+    monkeypatch.setattr(transformers.utils.hub, "_hf_api", None, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))

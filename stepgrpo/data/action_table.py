@@ -158,7 +158,7 @@ def read_action_list(value: Any) -> dict[int, str]:
             return dict(enumerate(value, 0 if whole else len(fixed)))
         if isinstance(value, (list, tuple)):
             return dict(_pair(item) for item in value)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):  # the last: an id that is Infinity
         pass
     raise Unfit("a list of actions that cannot be read", f"{value!r:.80}")
 
