@@ -53,6 +53,12 @@ def load_processing_class(path: str | os.PathLike[str], gguf_file: str | None = 
     return load_tokenizer(path, gguf_file, **kwargs)
 
 
+def has_chat_template(processing_class: Any) -> bool:
+    """Whether a tokenizer, or a processor or the tokenizer in it, says how conversations are written."""
+    places = (processing_class, getattr(processing_class, "tokenizer", None))
+    return any(getattr(place, "chat_template", None) for place in places)
+
+
 def check_chat_template(processing_class: Any, prompt: Any, path: str | os.PathLike[str] | None) -> None:
     """Refuses conversations where nothing says how to write them.
 
@@ -64,8 +70,7 @@ def check_chat_template(processing_class: Any, prompt: Any, path: str | os.PathL
     Raises:
         ValueError: if the prompt is a conversation and the model has no chat template.
     """
-    known = (processing_class, getattr(processing_class, "tokenizer", None))
-    if not isinstance(prompt, str) and not any(getattr(place, "chat_template", None) for place in known):
+    if not isinstance(prompt, str) and not has_chat_template(processing_class):
         raise ValueError(
             f"The tokenizer of {os.fspath(path or 'the model')!r} has no chat template, and the prompts are conversations. "
             "Take an instruction-tuned model, or save a chat_template with the tokenizer."

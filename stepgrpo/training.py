@@ -59,12 +59,12 @@ def train_sft(recipe: RecipeArguments, args: SFTConfig, model_args: ModelConfig,
     checkpoint = find_checkpoint(args.resume_from_checkpoint, str(args.output_dir))
     hub = check_hub("sft", recipe, args, model_args)
     train, evaluation = _datasets(recipe, args, completions=True)
+    given = policy_arguments(recipe, args, model_args, model)
     if not args.chat_template_path:
         # The trainer writes the conversations while it is made.
-        check_chat_template(policy_processing_class(recipe, model_args), *_first_prompt(train, model_args))
-    trainer = SFTTrainer(
-        args=args, train_dataset=train, eval_dataset=evaluation, **policy_arguments(recipe, args, model_args, model)
-    )
+        processing_class = given.get("processing_class") or policy_processing_class(recipe, model_args)
+        check_chat_template(processing_class, train[0]["prompt"], model_args.model_name_or_path)
+    trainer = SFTTrainer(args=args, train_dataset=train, eval_dataset=evaluation, **given)
     _freeze(trainer, recipe)
     return _run(trainer, recipe, model_args, checkpoint, hub)
 
@@ -90,7 +90,7 @@ def train_step_grpo(
     train, evaluation = _datasets(recipe, args, completions=False)
     given = policy_arguments(recipe, args, model_args, model)
     trainer = StepGRPOTrainer(reward_funcs=rewards, args=args, train_dataset=train, eval_dataset=evaluation, **given)
-    check_chat_template(trainer.processing_class, *_first_prompt(train, model_args))
+    check_chat_template(trainer.processing_class, train[0]["prompt"], model_args.model_name_or_path)
     if "images" in train.column_names and not hasattr(trainer.processing_class, "image_processor"):
         raise ValueError(
             f"{recipe.data} has pictures, and {model_args.model_name_or_path} is no vision-language model. Set "
@@ -98,10 +98,6 @@ def train_step_grpo(
         )
     _freeze(trainer, recipe)
     return _run(trainer, recipe, model_args, checkpoint, hub)
-
-
-def _first_prompt(train: Dataset, model_args: ModelConfig) -> tuple[Any, str | None]:
-    return train[0]["prompt"], model_args.model_name_or_path
 
 
 def _freeze(trainer: Any, recipe: RecipeArguments) -> None:
@@ -121,9 +117,9 @@ def _run(
     trainer.save_model(str(out))
     if trainer.accelerator.is_main_process:
         print(f"Saved in {out}.", flush=True)
-    if recipe.merge_adapter and trainer.accelerator.is_main_process:
-        merge_adapter(out, out / MERGED, trainer.processing_class, merged_dtype(model_args), recipe.gguf_file)
-        trainer.accelerator.print(f"Merged in {out / MERGED}.")
+        if recipe.merge_adapter:
+            merge_adapter(out, out / MERGED, trainer.processing_class, merged_dtype(model_args), recipe.gguf_file)
+            print(f"Merged in {out / MERGED}.")
     trainer.accelerator.wait_for_everyone()  # a rank that leaves early takes the others' process group with it
     trainer.accelerator.end_training()
     if hub is not None:

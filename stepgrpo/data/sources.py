@@ -26,6 +26,7 @@ HOUSEHOLD = "household"
 HOUSEHOLD_PICTURES = "household-pictures"
 ALFRED = "alfred:"
 ALFRED_NAMES = "alfred-names:"
+LONG_PLAN = "plan of more than {} steps"  # why `max_plan_steps` leaves a row out
 # What says whether a plan reaches the goal.
 WORLDS = (HOUSEHOLD, HOUSEHOLD_PICTURES)
 
@@ -163,7 +164,7 @@ def _without_long_plans(drafts: list[Draft], limit: int, report: ReadReport) -> 
         except ValueError:
             too_long = False
         if too_long:
-            report.drop(f"plan of more than {limit} steps", str(draft.row.get("id") or f"row {number}"))
+            report.drop(LONG_PLAN.format(limit), str(draft.row.get("id") or f"row {number}"))
         else:
             kept.append(draft)
     report.kept = len(kept)

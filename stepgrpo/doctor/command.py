@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from stepgrpo.arguments import RECIPES
+from stepgrpo.doctor.devices import GB
 from stepgrpo.doctor.findings import Report
-
-GB = 10**9
 
 
 def main(argv: Sequence[str] | None = None) -> int:

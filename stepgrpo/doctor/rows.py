@@ -15,7 +15,6 @@ from stepgrpo.segment.plan import PlanStep
 from stepgrpo.signal.rule import can_compare, find_ground_truth, ground_truth_fields
 
 _SHOWN = 12  # columns
-LONG_PLAN = "plan of more than {} steps"  # why max_plan_steps leaves a row out
 
 
 def check_rows(report: Report, run: Run) -> None:
@@ -54,7 +53,7 @@ def check_rows(report: Report, run: Run) -> None:
 def _read(
     report: Report, recipe: Any, check: str, data: str, split: str, n: int | None, max_steps: int | None
 ) -> list[dict[str, Any]] | None:
-    from stepgrpo.data.sources import read_rows
+    from stepgrpo.data.sources import LONG_PLAN, read_rows
 
     try:
         rows, read = read_rows(data, split, n, recipe.rows_seed, max_steps, images=recipe.use_images)

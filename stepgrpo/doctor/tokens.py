@@ -20,11 +20,13 @@ def check_tokens(report: Report, run: Run, rows: int) -> None:
         run: with rows and a processing class; gets its `longest_prompt`.
         rows: how many plans are aligned.
     """
+    from stepgrpo.modeling import has_chat_template
+
     if run.processing_class is None or not run.rows:
         return
     conversational = any(not isinstance(row["prompt"], str) for row in run.rows)
-    template = getattr(run.processing_class, "chat_template", None) or getattr(run.tokenizer, "chat_template", None)
-    if conversational and template is None:
+    template = has_chat_template(run.processing_class)
+    if conversational and not template:
         report.fail(
             "chat template",
             "the prompts are conversations, and the tokenizer has none",
