@@ -16,8 +16,8 @@ def aggregate(differences: Sequence[float], how: str = "mean") -> float:
 
     Args:
         differences: n >= 1 finite numbers, one per token.
-        how: "mean"; "min", the weakest token; "weighted": the mean weighted by size, `Σ |d| d / Σ |d|`, in which filler tokens,
-            whose difference is next to nothing, do not thin out the few that decide.
+        how: "mean"; "min", the weakest token; "weighted": the mean weighted by size, `Σ |d| d / Σ |d|`, where filler tokens,
+            whose difference is next to nothing, do not thin out those that decide.
 
     Raises:
         ValueError: on an unknown `how` or no differences.
@@ -52,7 +52,7 @@ def squash(value: float, how: str) -> float:
 def modulate(score: float, verdict: float) -> float:
     """The verdict's sign with the size the teacher sets: `verdict · (1 + verdict · score) / 2`.
 
-    RLSD (arXiv 2604.03128) lets a reward that can be trusted decide the direction and a teacher only the size. Here the size is
+    RLSD (arXiv 2604.03128) lets a reward that can be trusted decide the direction and a teacher only the size. Here it is
     1 where the teacher agrees fully, 1/2 where it has no opinion, 0 where it is of the opposite one.
 
     Args:
