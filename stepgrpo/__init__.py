@@ -10,6 +10,7 @@ from stepgrpo._version import __version__
 
 if TYPE_CHECKING:
     from stepgrpo.config import StepGRPOConfig
+    from stepgrpo.frozen.callback import TeacherLogpCallback
     from stepgrpo.rewards.verify import VerifyReward
     from stepgrpo.rollout import Rollout
     from stepgrpo.segment.align import step_token_indices, token_spans
@@ -22,6 +23,7 @@ _HOME = {
     "Rollout": "stepgrpo.rollout",
     "StepGRPOConfig": "stepgrpo.config",
     "StepGRPOTrainer": "stepgrpo.trainer",
+    "TeacherLogpCallback": "stepgrpo.frozen.callback",
     "VerifyReward": "stepgrpo.rewards.verify",
     "match_steps": "stepgrpo.signal.rule",
     "parse_plan": "stepgrpo.segment.plan",
@@ -34,6 +36,7 @@ __all__ = [
     "Rollout",
     "StepGRPOConfig",
     "StepGRPOTrainer",
+    "TeacherLogpCallback",
     "VerifyReward",
     "__version__",
     "match_steps",

@@ -11,12 +11,14 @@ from typing import Any
 from trl import GRPOConfig
 
 from stepgrpo.credit import BASELINES, SCALES
+from stepgrpo.frozen.context import PROBLEM, REFERENCE, read_context_template
+from stepgrpo.frozen.failures import ON_ERROR
 from stepgrpo.segment.align import FIELDS
 from stepgrpo.signal.rule import MATCH_KEYS, MATCH_MODES
+from stepgrpo.signal.squash import AGGREGATES, COMBINES, CONTRAST_REFERENCES, SIGNS, SQUASHES
 
-REWARD_KINDS = ("rule", "return")
+REWARD_KINDS = ("rule", "forward_proxy", "return")
 SEGMENTS = ("plan",)
-ON_ERROR = ("raise", "skip")
 # Loss types whose objective is a sum over tokens of (ratio of the token) x (advantage of the token).
 TOKEN_LEVEL_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo")
 
@@ -33,6 +35,7 @@ class StepGRPOConfig(GRPOConfig):
             Weight ω ≥ 0 of the step term. `0` is TRL's GRPO, bit for bit.
         step_reward_kind (`str`, *optional*, defaults to `"rule"`):
             The signal: how good each step is. `"rule"`: +1 if the ground-truth plan has the step, -1 if not;
+            `"forward_proxy"`: what a frozen teacher that reads the ground-truth plan thinks of it, in [-1, 1];
             `"return"`: the trajectory's total reward; or the dotted path of a function that takes a list of
             [`Rollout`]s and returns, for each, one finite number per step (`None`: no verdict).
         step_segment (`str`, *optional*, defaults to `"plan"`):
@@ -59,14 +62,43 @@ class StepGRPOConfig(GRPOConfig):
         step_gamma (`float`, *optional*):
             γ in [0, 1] of the return over the rest of the plan, `R_k = s_k + γ · R_{k+1}`. Where it is not set: 0
             (each step its own credit) for `rule` and functions, 1 (each step the trajectory's reward) for `return`.
+        step_teacher_path (`str`, *optional*):
+            The teacher of `forward_proxy`: a directory or hub id; `base`, a LoRA policy without its adapter; or `self`, the
+            policy as it is. Its tokenizer has to be the policy's.
+        step_teacher_dtype (`str`, *optional*, defaults to `"auto"`):
+            Of its weights. `auto`: bfloat16 on a GPU, the saved one on the CPU.
+        step_teacher_device (`str`, *optional*, defaults to `"auto"`):
+            Where it computes, such as `cpu` or `cuda:1`. `auto`: where the policy does.
+        step_teacher_offload (`bool`, *optional*, defaults to `False`):
+            Whether its weights wait on the CPU between uses. Not under ZeRO-3 and FSDP, which spread them.
+        step_teacher_max_tokens (`int`, *optional*, defaults to `32768`):
+            Tokens of contexts and completions in one of its forwards.
+        step_reference_template (`str`, *optional*):
+            What the teacher reads: a text with `${problem}` (the prompt's last message) and `${reference}` (the plan as JSON),
+            perhaps with columns of the data, or a file with one.
+        step_alone_template (`str`, *optional*):
+            What it reads for the comparison of `contrast`: as above, without the plan. The prompt as it is, if not set.
+        step_squash (`str`, *optional*, defaults to `"margin"`):
+            How the teacher's log-probabilities become a score: `contrast`, `prob` or `margin`; see docs/teacher.md.
+        step_aggregate (`str`, *optional*):
+            One number for the tokens of a step: `mean`, `min` (the weakest token), or `weighted` (by size). Where it is not
+            set: `min` for `margin`, else `mean`.
+        step_contrast_reference (`str`, *optional*, defaults to `"none"`):
+            What `contrast` compares with: `none`, the problem alone; `shuffled`, the problem with another row's plan.
+        step_combine (`str`, *optional*, defaults to `"add"`):
+            `add`: the teacher's score is the step's credit; `modulate`: it only sets the size of a credit whose sign
+            `step_sign` decides (RLSD, https://huggingface.co/papers/2604.03128).
+        step_sign (`str`, *optional*, defaults to `"rule"`):
+            For `modulate`. `rule`: a right step's credit is in [0, 1], a wrong one's in [-1, 0]; `episode`: the step's
+            advantage `|A^E| · score` makes `A^E` larger or smaller and, with ω <= 1, never turns it round.
         step_on_error (`str`, *optional*, defaults to `"raise"`):
-            What happens when the verify model fails on a batch: `raise` stops all processes; `skip` leaves the batch out,
-            says so once and counts it in the log.
+            What happens when the teacher or the verify model fails on a batch: `raise` stops all processes; `skip` leaves the
+            batch out, says so once and counts it in the log.
     """
 
     step_advantage_w: float = field(default=1.0, metadata={"help": "Weight ω of the step term; 0 is TRL's GRPO."})
     step_reward_kind: str = field(
-        default="rule", metadata={"help": "Step signal: rule, return, or the dotted path of a function."}
+        default="rule", metadata={"help": "Step signal: rule, forward_proxy, return, or a function's dotted path."}
     )
     step_segment: str = field(default="plan", metadata={"help": "Where the steps are: plan."})
     step_plan_key: str = field(default="executable_plan", metadata={"help": "Key of the list of steps in the JSON."})
@@ -83,14 +115,34 @@ class StepGRPOConfig(GRPOConfig):
         default=None,
         metadata={"help": "γ of the return over the rest of the plan; 0 for rule and 1 for return if unset."},
     )
+    step_teacher_path: str | None = field(
+        default=None, metadata={"help": "Teacher of forward_proxy: a directory, a hub id, base or self."}
+    )
+    step_teacher_dtype: str = field(default="auto", metadata={"help": "auto, bfloat16, float16 or float32."})
+    step_teacher_device: str = field(default="auto", metadata={"help": "auto, or where it computes, such as cpu."})
+    step_teacher_offload: bool = field(default=False, metadata={"help": "The teacher waits on the CPU between uses."})
+    step_teacher_max_tokens: int = field(default=32768, metadata={"help": "Tokens in one forward of the teacher."})
+    step_reference_template: str | None = field(
+        default=None, metadata={"help": "Text with ${problem} and ${reference}, or a file with one."}
+    )
+    step_alone_template: str | None = field(default=None, metadata={"help": "Text with ${problem}, or a file."})
+    step_squash: str = field(default="margin", metadata={"help": "contrast, prob or margin."})
+    step_aggregate: str | None = field(
+        default=None, metadata={"help": "mean, min or weighted; min for margin and mean for others if unset."}
+    )
+    step_contrast_reference: str = field(default="none", metadata={"help": "none or shuffled."})
+    step_combine: str = field(default="add", metadata={"help": "add or modulate."})
+    step_sign: str = field(default="rule", metadata={"help": "What modulate keeps the sign of: rule or episode."})
     step_on_error: str = field(
-        default="raise", metadata={"help": "raise or skip a batch on which the verify model fails."}
+        default="raise", metadata={"help": "raise or skip a batch on which the teacher or the verify model fails."}
     )
 
     def __post_init__(self):
         super().__post_init__()
         if isinstance(self.step_fields, str):
             self.step_fields = [self.step_fields]
+        if self.step_aggregate is None:
+            self.step_aggregate = "min" if self.step_squash == "margin" else "mean"
         self._check_step_fields()
         if self.step_gamma is None:
             self.step_gamma = 1.0 if self.step_reward_kind == "return" else 0.0
@@ -111,6 +163,11 @@ class StepGRPOConfig(GRPOConfig):
             "step_baseline": BASELINES,
             "step_scale": SCALES,
             "step_on_error": ON_ERROR,
+            "step_squash": SQUASHES,
+            "step_aggregate": AGGREGATES,
+            "step_contrast_reference": CONTRAST_REFERENCES,
+            "step_combine": COMBINES,
+            "step_sign": SIGNS,
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -132,6 +189,32 @@ class StepGRPOConfig(GRPOConfig):
             )
         if self.step_reward_kind not in REWARD_KINDS:
             load_signal(self.step_reward_kind)
+        self._check_teacher()
+
+    def _check_teacher(self) -> None:
+        read_context_template(self.step_reference_template, "step_reference_template", (PROBLEM, REFERENCE))
+        read_context_template(self.step_alone_template, "step_alone_template", (PROBLEM,))
+        if self.step_teacher_max_tokens < 1:
+            raise ValueError(f"step_teacher_max_tokens={self.step_teacher_max_tokens!r} must be at least 1.")
+        if self.step_contrast_reference != "none" and self.step_squash != "contrast":
+            raise ValueError(
+                f"step_contrast_reference={self.step_contrast_reference!r} is for step_squash='contrast'; it is "
+                f"{self.step_squash!r}."
+            )
+        if self.step_combine == "add":
+            return
+        problem = None
+        if self.step_reward_kind != "forward_proxy":
+            problem = f"is for step_reward_kind='forward_proxy'; it is {self.step_reward_kind!r}"
+        elif self.step_baseline != "none" or self.step_gamma:
+            problem = (
+                "keeps the sign of the rule or of A^E, which a baseline or a return over later steps can turn round. Set "
+                "step_baseline to none and step_gamma to 0"
+            )
+        elif self.step_sign == "episode" and self.step_advantage_w > 1.0:
+            problem = f"with step_sign='episode' needs step_advantage_w <= 1; it is {self.step_advantage_w!r}"
+        if problem:
+            raise ValueError(f"step_combine='modulate' {problem}.")
 
     def _check_token_level(self) -> None:
         """Refuses the options of `GRPOConfig` under which an advantage per token does not mean what it says."""

@@ -25,6 +25,7 @@ from stepgrpo.segment.segmenter import plan_rollout
 from stepgrpo.signal import Scores, Signal, score_rollouts
 from stepgrpo.signal.returns import return_signal
 from stepgrpo.signal.rule import RuleSignal, ground_truth_fields
+from stepgrpo.signal.teacher import make_forward_proxy
 from stepgrpo.vision import padded_by_row, skip_absent_pictures
 
 logger = logging.getLogger(__name__)
@@ -66,10 +67,12 @@ class StepGRPOTrainer(GRPOTrainer):
             args = StepGRPOConfig(f"{_name_of(model).split('/')[-1]}-StepGRPO")
         if not isinstance(args, StepGRPOConfig):
             raise TypeError(f"`args` must be a StepGRPOConfig, got {type(args).__name__}.")
-        if args.step_advantage_w != 0.0 and args.step_reward_kind == "rule":
-            fields = ground_truth_fields(args.step_gt_field)
-            check_ground_truth(train_dataset, fields, "train_dataset", args.step_match_key)
-            check_ground_truth(eval_dataset, fields, "eval_dataset", args.step_match_key)
+        fields = ground_truth_fields(args.step_gt_field)
+        by_teacher = args.step_advantage_w != 0.0 and args.step_reward_kind == "forward_proxy"
+        if by_teacher or (args.step_advantage_w != 0.0 and args.step_reward_kind == "rule"):
+            compared = args.step_match_key if args.step_reward_kind == "rule" else None
+            for name, dataset in (("train_dataset", train_dataset), ("eval_dataset", eval_dataset)):
+                check_ground_truth(dataset, fields, name, compared, args.step_reward_kind)
         self._step_signal = _make_signal(args)
         self._step_monitor = StepMonitor(judges_steps=args.step_reward_kind != "return")
         self._trajectory_rewards: Tensor | None = None
@@ -90,6 +93,9 @@ class StepGRPOTrainer(GRPOTrainer):
             # A reward function that holds a frozen model of its own, such as `VerifyReward`.
             if hasattr(reward_func, "prepare") and not isinstance(reward_func, torch.nn.Module):
                 reward_func.prepare(self.accelerator)
+        if by_teacher:
+            # Not before: the teacher is put on the accelerator of a trainer, and its tokenizer compared with the policy's.
+            self._step_signal = make_forward_proxy(self, train_dataset, fields)
 
     def push_to_hub(
         self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
@@ -203,6 +209,8 @@ class StepGRPOTrainer(GRPOTrainer):
         rollouts = self._make_rollouts(inputs, outputs.get("prompt_ids"), completion_ids, mask)
         scores = score_rollouts(self._step_signal, rollouts)
         advantages = self._step_advantages(rollouts, scores)
+        if self.args.step_combine == "modulate" and self.args.step_sign == "episode":
+            advantages = advantages * episode.abs().cpu().unsqueeze(1)
         step_term = spread_on_tokens(advantages, [rollout.step_tokens for rollout in rollouts], completion_ids.size(1))
         step_term = self.args.step_advantage_w * step_term * mask
         statistics = batch_statistics(rollouts, scores, advantages, step_term, episode.cpu(), mask)
@@ -248,7 +256,8 @@ class StepGRPOTrainer(GRPOTrainer):
         # Written straight to `_metrics`, as TRL's own metrics are, so that they arrive with the batch they belong to.
         mode = self._mode
         totals = self.accelerator.reduce(statistics.to(self.accelerator.device), reduction="sum")
-        for name, value in self._step_monitor.metrics(totals).items():
+        of_signal = getattr(self._step_signal, "last", {})
+        for name, value in {**self._step_monitor.metrics(totals), **of_signal}.items():
             self._metrics[mode][name].append(value)
         self._metrics[mode]["step_credit/seconds"].append(seconds)
         self._step_monitor.report(totals, rollouts, self.accelerator.is_main_process, training=mode == "train")
@@ -269,6 +278,6 @@ def _name_of(model: Any) -> str:
 def _make_signal(args: StepGRPOConfig) -> Signal:
     if args.step_reward_kind == "rule":
         return RuleSignal(ground_truth_fields(args.step_gt_field), args.step_match_mode, args.step_match_key)
-    if args.step_reward_kind == "return":
-        return return_signal
+    if args.step_reward_kind in ("return", "forward_proxy"):
+        return return_signal  # the teacher's signal takes its place once the trainer is made
     return load_signal(args.step_reward_kind)

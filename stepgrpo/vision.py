@@ -1,10 +1,12 @@
-"""Batches of a vision-language model of which some rows have pictures and some have none."""
+"""Pictures of rows, and batches of a vision-language model of which some rows have pictures and some have none."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from PIL import Image
 from torch import nn
 
 # What processors make of pictures, and models take.
@@ -47,3 +49,18 @@ def padded_by_row(inputs: Mapping[str, Any]) -> bool:
     TRL goes by the count, and takes padded rows for single pictures if a batch has as many pictures as rows.
     """
     return inputs.get("pixel_attention_mask") is not None and inputs.get("spatial_shapes") is None
+
+
+def row_pictures(row: Mapping[str, Any]) -> list[Any]:
+    """The pictures of a row: its `images`, or its one `image`."""
+    images = row.get("images")
+    if images is None:
+        return [] if row.get("image") is None else [row["image"]]
+    return list(images)
+
+
+def picture_key(image: Any) -> Any:
+    """The same for pictures with the same pixels, or the same path."""
+    if isinstance(image, Image.Image):
+        return image.mode, image.size, hashlib.blake2b(image.tobytes()).digest()
+    return image if isinstance(image, str) else id(image)

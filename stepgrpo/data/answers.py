@@ -13,12 +13,13 @@ from stepgrpo.signal.rule import GROUND_TRUTH_FIELDS, find_ground_truth
 PLAN_KEY = "executable_plan"
 
 
-def plan_answer(steps: Sequence[PlanStep], action_ids: bool = True) -> str:
+def plan_answer(steps: Sequence[PlanStep], action_ids: bool = True, plan_key: str = PLAN_KEY) -> str:
     """A plan as JSON: `{"executable_plan": [{"action_id": 6, "action_name": "find a CD"}]}`.
 
     Args:
         steps: the plan.
         action_ids: whether to write the ids; a step without a name keeps its id all the same.
+        plan_key: key of the list of steps.
     """
     plan: list[dict[str, Any]] = []
     for step in steps:
@@ -28,7 +29,7 @@ def plan_answer(steps: Sequence[PlanStep], action_ids: bool = True) -> str:
         if step.action_name is not None:
             item["action_name"] = step.action_name
         plan.append(item)
-    return json.dumps({PLAN_KEY: plan}, ensure_ascii=False)
+    return json.dumps({plan_key: plan}, ensure_ascii=False)
 
 
 def with_completions(

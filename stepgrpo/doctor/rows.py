@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -139,10 +138,9 @@ def true_answers(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[tuple[Mapp
             pairs.append((row, completion_text(row["completion"])))
             continue
         try:
-            text = plan_answer(find_ground_truth(row, fields), not run.recipe.data.startswith(ALFRED_NAMES))
+            steps = find_ground_truth(row, fields)
         except ValueError:
             continue
-        if plan_key != PLAN_KEY:
-            text = json.dumps({plan_key: json.loads(text)[PLAN_KEY]}, ensure_ascii=False)
+        text = plan_answer(steps, not run.recipe.data.startswith(ALFRED_NAMES), plan_key)
         pairs.append((row, text))
     return pairs

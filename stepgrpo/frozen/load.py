@@ -27,6 +27,7 @@ def load_frozen(
     dtype: str | torch.dtype = "auto",
     offload: bool = False,
     init_kwargs: Mapping[str, Any] | None = None,
+    device: str = "auto",
 ) -> FrozenModel:
     """A frozen model; the same object for the same weights, as long as somebody holds it.
 
@@ -36,6 +37,7 @@ def load_frozen(
         dtype: of the weights of a model that is loaded here. "auto": bfloat16 on an accelerator, the saved one on the CPU.
         offload: see `FrozenModel`. A shared model is offloaded only if all its users ask for it.
         init_kwargs: for `from_pretrained`, such as `revision`.
+        device: where it computes, such as "cpu" or "cuda:1"; "auto" is the process's.
 
     Raises:
         ValueError: if there is no model that can be read, or no processing class for a model that was given.
@@ -43,23 +45,25 @@ def load_frozen(
     if not isinstance(model, (str, os.PathLike)):
         known = next((key for key, frozen in _LOADED.items() if frozen.model is model), None)
         # A FrozenModel holds its model, so the number is not given to another one while the entry is there.
-        key = known or (id(model),)
-        return _shared(key, lambda: FrozenModel(model, _given(model, processing_class), offload), offload)
+        key = known or (id(model), device)
+        return _shared(key, lambda: FrozenModel(model, _given(model, processing_class), offload, device), offload)
     place = os.fspath(model)
     where = str(Path(place).resolve()) if Path(place).exists() else place
     options = dict(init_kwargs or {})
-    key = (where, str(dtype), *(f"{name}={value}" for name, value in sorted(options.items())))
+    key = (where, str(dtype), device, *(f"{name}={value}" for name, value in sorted(options.items())))
 
     def load() -> FrozenModel:
         try:
             processor = processing_class or modeling.load_processing_class(place)
             with _whole_weights():
-                loaded = modeling.load_model(place, dtype=_dtype(dtype), **options, **_placement(offload))
+                loaded = modeling.load_model(
+                    place, dtype=_dtype(dtype), **options, **_placement(offload or device != "auto")
+                )
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"The frozen model {place!r} cannot be loaded. Give a directory of a saved model, or a hub id. {error}"
             ) from error
-        return FrozenModel(loaded, processor, offload)
+        return FrozenModel(loaded, processor, offload, device)
 
     return _shared(key, load, offload)
 

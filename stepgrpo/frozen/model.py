@@ -22,6 +22,7 @@ class FrozenModel:
         model: a causal or vision-language model, with or without an adapter. Its weights stop requiring gradients.
         processing_class: its tokenizer or processor, which is set to pad on the left.
         offload: whether the weights wait on the CPU while nobody scores. Not for a model that is sharded.
+        device: where it computes, such as "cpu" or "cuda:1"; "auto" is the process's. Elsewhere every process has a copy.
 
     Attributes:
         model: the model, or what the accelerator made of it.
@@ -31,12 +32,13 @@ class FrozenModel:
         accelerator: the trainer's, once `prepare` was called.
     """
 
-    def __init__(self, model: Any, processing_class: Any, offload: bool = False) -> None:
+    def __init__(self, model: Any, processing_class: Any, offload: bool = False, device: str = "auto") -> None:
         self.model = model.requires_grad_(False).eval()
         self.processing_class = processing_class
         self.tokenizer = getattr(processing_class, "tokenizer", processing_class)
         self.is_multimodal = hasattr(processing_class, "image_processor")
         self.offload = offload
+        self._own_device = None if device == "auto" else torch.device(device)
         self.sharded = False
         self.accelerator: Any = None
         self.tokenizer.padding_side = "left"
@@ -50,15 +52,25 @@ class FrozenModel:
         """Puts the model on the processes of a trainer. Does nothing where that was done for this accelerator.
 
         Raises:
-            ValueError: if the model would be sharded and is to be offloaded as well.
+            ValueError: if the model would be sharded and is to be offloaded, or on a device of its own, as well.
         """
         if self.accelerator is accelerator:
             return
-        self.sharded = is_sharded(accelerator)
+        sharded = is_sharded(accelerator)
+        if self._own_device is not None:
+            if sharded:
+                raise ValueError(
+                    "A frozen model that is sharded over the processes (ZeRO-3, FSDP) has no device of its own; it is to be "
+                    f"on {self._own_device}. Leave out step_teacher_device."
+                )
+            self.accelerator = accelerator
+            return
+        self.sharded = sharded
         if self.sharded and self.offload:
             raise ValueError(
                 "A frozen model that is sharded over the processes (ZeRO-3, FSDP) cannot be offloaded between uses. Turn its "
-                "offload option (verify_offload) off; DeepSpeed's offload_param and FSDP's cpu_offload do it for all models."
+                "offload option (verify_offload, step_teacher_offload) off; DeepSpeed's offload_param and FSDP's cpu_offload "
+                "do it for all models."
             )
         self.accelerator = accelerator
         self.model = prepare_frozen(self.model, accelerator)
@@ -67,6 +79,8 @@ class FrozenModel:
     @property
     def device(self) -> torch.device:
         """Where the inputs of a forward belong."""
+        if self._own_device is not None:
+            return self._own_device
         if self.accelerator is not None:
             return self.accelerator.device
         # Without a trainer: where a script that was started by accelerate runs, else where the model is.

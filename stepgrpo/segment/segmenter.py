@@ -42,11 +42,12 @@ def plan_rollout(
         The rollout, its `step_tokens` being indices into `token_ids`. Its `failure` says why it has no step.
     """
     places = [i for i, kept in enumerate(keep) if kept]
+    completion_ids = token_ids[: places[-1] + 1] if places else []
     after_tools = next((n for n in range(len(places) - 1, 0, -1) if places[n] - places[n - 1] > 1), 0)
     places = places[after_tools:]
     ids = [token_ids[i] for i in places]
     has_reward = reward is not None and math.isfinite(reward)
-    rollout = Rollout(token_ids=ids, row=row, reward=reward if has_reward else None)
+    rollout = Rollout(token_ids=ids, row=row, reward=reward if has_reward else None, completion_ids=completion_ids)
     if not ids:
         rollout.failure = "masked"
         return rollout

@@ -9,6 +9,7 @@ SQUASHES = ("contrast", "prob", "margin")
 AGGREGATES = ("mean", "min", "weighted")
 COMBINES = ("add", "modulate")
 SIGNS = ("rule", "episode")
+CONTRAST_REFERENCES = ("none", "shuffled")
 
 
 def aggregate(differences: Sequence[float], how: str = "mean") -> float:
