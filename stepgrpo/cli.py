@@ -18,6 +18,7 @@ COMMANDS = {
         "find what is wrong with an installation, or with a config before it is trained",
     ),
     "evaluate": ("stepgrpo.evaluation_command", "write plans with a trained model and measure them"),
+    "audit": ("stepgrpo.audit.command", "find out whether a teacher tells right steps from wrong ones on your data"),
 }
 
 
