@@ -178,3 +178,52 @@ def test_a_picture_token_that_the_policy_wrote_harms_nobody(vlm_dir):
     alone = score_continuations(model, [prefix], [[[9, 8, 7]]])
     same(([found[0][1]], [found[1][1]]), [torch.stack([alone[0][0], alone[1][0]])])
     assert torch.isfinite(found[0][0]).all() and found[0][0][0] == pytest.approx(found[0][1][0])
+
+
+def forwards(model):
+    """Shapes of the ids of each forward from now on."""
+    shapes = []
+    model.get_input_embeddings().register_forward_hook(lambda _, inputs, __: shapes.append(tuple(inputs[0].shape)))
+    return shapes
+
+
+def test_continuations_that_another_begins_with_run_with_it():
+    model = make("qwen2")
+    texts = [[40, 41, 42], [40, 41, 42], [40, 41, 9], [40, 41, 9, 8, 7, 6], [40], [5, 6, 7], [40, 41, 9, 8]]
+    wanted = [one_by_one(model, PREFIXES[0], text) for text in texts]
+    shapes, heads = forwards(model), []
+    project = model.lm_head.forward
+    model.lm_head.forward = lambda hidden: (heads.append(len(hidden)), project(hidden))[1]
+    same(score_continuations(model, PREFIXES[:1], [texts]), wanted)
+    # Read are [40, 41, 9, 8, 7], which all but one begin, and [5, 6]; each position is projected once.
+    assert shapes == [(1, 10), (2, 5)] and heads == [1, 5 + 2]
+
+
+def test_candidates_that_differ_in_the_last_token_are_one_row():
+    model = make("qwen2")
+    texts = [[40, 41, token] for token in range(3, 60)]
+    wanted = [one_by_one(model, PREFIXES[0], text)[:, [2]] for text in texts]
+    shapes = forwards(model)
+    same(score_continuations(model, PREFIXES[:1], [texts], [[[2]] * len(texts)]), wanted)
+    assert shapes == [(1, 10), (1, 2)]
+
+
+def test_nothing_to_score_runs_nothing():
+    model = make("qwen2")
+    shapes = forwards(model)
+    logp, best = score_continuations(model, PREFIXES[:2], [[[], [5, 6]], []], [[[], []], []])
+    assert [len(values) for values in (*logp, *best)] == [0] * 4 and shapes == []
+
+
+def test_as_many_rows_in_a_forward_as_allowed():
+    model = make("qwen2")
+    wanted = expected(model)
+    shapes = forwards(model)
+    same(score_continuations(model, PREFIXES, CONTINUATIONS, max_rows=1), wanted)
+    assert shapes == [(1, 10), (1, 3), (1, 1), (1, 1), (1, 2)]
+
+
+def test_a_position_that_is_asked_for_twice():
+    model = make("qwen2")
+    wanted = one_by_one(model, PREFIXES[0], [40, 41])[:, [1, 1, 0, 0]]
+    same(score_continuations(model, PREFIXES[:1], [[[40, 41]]], [[[1, 1, 0, 0]]]), [wanted])

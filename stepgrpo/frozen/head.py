@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -17,26 +18,26 @@ class TokenScores:
     hidden states at a time.
 
     Args:
-        model: with `get_output_embeddings`.
+        model: with `get_output_embeddings`, none of an accelerator's wrappers around it.
         chunk_size: positions whose logits are held at once.
     """
 
     def __init__(self, model: Any, chunk_size: int) -> None:
         self.head = model.get_output_embeddings()
         self.chunk_size = chunk_size
-        self.device: torch.device = next(model.parameters()).device
         self._softcap, self._scale = logit_transform(model.config)
-        self._rows: Sequence[int] = ()
-        self._columns: Sequence[int] = ()
-        self._ids: Sequence[int] = ()
-        self._taken: list[Tensor] | None = None
+        self._asked: Sequence[tuple[int, int, int]] = ()
+        self._taken: Tensor | None = None
 
-    def ask(self, rows: Sequence[int], columns: Sequence[int], ids: Sequence[int]) -> None:
-        """Sets what the next forward is asked: for each token its row, the column that predicts it, and its id."""
-        self._rows, self._columns, self._ids, self._taken = rows, columns, ids, None
+    def ask(self, asked: Sequence[tuple[int, int, int]]) -> None:
+        """Sets what the next forward is asked: for each token its row, the column that predicts it, and its id.
 
-    def take(self) -> list[Tensor]:
-        """The answers, each (2,) float32: the token's log-probability and the best token's."""
+        Tokens of one row and column cost no more than one token.
+        """
+        self._asked, self._taken = asked, None
+
+    def take(self) -> Tensor:
+        """The answers in the order of the questions: (n, 2) float32, each token's log-probability and the best token's."""
         if self._taken is None:
             raise RuntimeError("The model did not call its output embeddings, so its tokens cannot be scored.")
         return self._taken
@@ -56,21 +57,31 @@ class TokenScores:
                 self.head.forward = had
 
     def _forward(self, hidden: Tensor) -> Tensor:
-        taken: list[Tensor] = []
-        rows, columns, ids = (
-            torch.tensor(list(values), dtype=torch.long, device=hidden.device)
-            for values in (self._rows, self._columns, self._ids)
-        )
-        for start in range(0, len(ids), self.chunk_size):
-            part = slice(start, start + self.chunk_size)
-            logits = self._project(hidden[rows[part], columns[part]]).float() * self._scale
+        order = sorted(range(len(self._asked)), key=lambda number: self._asked[number][:2])
+        places = [(place, list(group)) for place, group in groupby(order, key=lambda number: self._asked[number][:2])]
+        taken = torch.empty(len(order), 2, device=hidden.device)
+        for start in range(0, len(places), self.chunk_size):
+            part = places[start : start + self.chunk_size]
+            rows, columns = _on(hidden.device, [place for place, _ in part])
+            asked = [
+                (line, self._asked[number][2], number) for line, (_, group) in enumerate(part) for number in group
+            ]
+            lines, ids, numbers = _on(hidden.device, asked)
+            logits = self._project(hidden[rows, columns]).float()
+            if self._scale != 1:
+                logits = logits * self._scale
             if self._softcap is not None:
                 logits = torch.tanh(logits / self._softcap) * self._softcap
-            total = logits.logsumexp(1)
-            chosen = logits.gather(1, ids[part, None])[:, 0]
-            taken += torch.stack([chosen - total, logits.amax(1) - total], dim=1).unbind(0)
+            chosen, best = logits[lines, ids], logits.amax(1)
+            # In place: of a large vocabulary each copy takes longer than the sum itself.
+            total = best + logits.sub_(best[:, None]).exp_().sum(1).log()
+            taken[numbers] = torch.stack([chosen, best[lines]], dim=1) - total[lines, None]
         self._taken = taken
         return hidden[..., :1]
+
+
+def _on(device: torch.device, values: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
+    return torch.tensor(values, dtype=torch.long).T.contiguous().to(device).unbind(0)
 
 
 def logit_transform(config: Any) -> tuple[float | None, float]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from accelerate.utils import extract_model_from_parallel
 from torch import Tensor
 
 from stepgrpo.frozen.head import TokenScores
-
-Positions = Sequence[Sequence[Sequence[int] | None]]
+from stepgrpo.frozen.prefix import SharedCache, has_pictures, is_recurrent, prefix_inputs
+from stepgrpo.frozen.rows import Positions, Row, batches, checked_positions, rows_to_run
 
 
 @torch.no_grad()
@@ -22,13 +22,18 @@ def score_continuations(
     continuations: Sequence[Sequence[Sequence[int]]],
     positions: Positions | None = None,
     max_tokens: int = 32768,
-    chunk_size: int = 1024,
+    chunk_size: int = 512,
+    max_rows: int | None = None,
+    accelerator: Any = None,
+    stand_in: Any = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """How probable a model finds the tokens of continuations, and the most probable token in the place of each.
 
-    The prefix's key-value cache is computed once and expanded; its N continuations run as one batch, padded on the right,
-    where causal attention keeps the padding out of every score. The head runs on the scored positions only, `chunk_size` at
-    a time. The numbers are those of one forward over prefix and continuation.
+    The prefix's key-value cache is computed once and shared; its N continuations run as one batch, padded on the right, where
+    causal attention keeps the padding out of every score. A continuation that another one begins with, up to its last scored
+    token, runs with that one; so equal ones run once, and those that differ in their last scored token only run as one. The
+    head runs on the scored positions only, `chunk_size` at a time. The numbers are those of one forward over prefix and
+    continuation.
 
     Args:
         model: a causal or vision-language model, perhaps with an adapter or sharded. It runs in evaluation mode and is left in
@@ -39,109 +44,116 @@ def score_continuations(
         positions: for each prefix and continuation the indices of the tokens to score; None for all.
         max_tokens: cached and new tokens in one forward; more continuations than fit go in several batches.
         chunk_size: positions whose logits are held at once.
+        max_rows: continuations in one forward; None for as many as `max_tokens` lets in.
+        accelerator: the trainer's, given where the model is sharded over its processes (ZeRO-3, FSDP). All of them call this
+            function, each with its own prefixes or with none, and run the model equally often.
+        stand_in: a prefix with a picture, what a processor returns. Where some process has more prefixes with pictures than
+            this one, it runs this, or its own first one, in their place.
 
     Returns:
         logp and max_logp: for each continuation, prefix after prefix, a float32 tensor with one value <= 0 per scored token,
         in the order of `positions`: log p(x_t | prefix, x_<t) and max_v log p(v | prefix, x_<t), on the model's device.
 
     Raises:
-        ValueError: if the arguments do not belong together, a position is out of range, a prefix is empty, or a model that
-            keeps a recurrent state gets pictures.
+        ValueError: if the arguments do not belong together, a position is out of range, a prefix is empty, a model that keeps
+            a recurrent state gets pictures, or some process has pictures and another has none to stand in for them.
     """
-    wanted = _checked(prefixes, continuations, positions)
-    logp: list[Tensor] = []
-    max_logp: list[Tensor] = []
-    scores = TokenScores(model, chunk_size)
+    wanted = checked_positions(prefixes, continuations, positions)
+    inner = extract_model_from_parallel(model)  # DeepSpeed's engine has a `config` that is not the model's
+    device = next(inner.parameters()).device if accelerator is None else accelerator.device
+    scores = TokenScores(inner, chunk_size)
+    groups = [
+        _Group(model, scores, device, prefix_inputs(prefix), list(map(list, texts)), places, max_tokens, max_rows)
+        for prefix, texts, places in zip(prefixes, continuations, wanted, strict=True)
+    ]
+    asked = [group for group in groups if any(group.places)]
     with _evaluating(model), scores.in_place():
-        for prefix, texts, places in zip(prefixes, continuations, wanted, strict=True):
-            group = _Group(model, scores, _prefix_inputs(prefix, scores.device), texts, places)
-            for values, best in group.run(max_tokens):
-                logp.append(values)
-                max_logp.append(best)
-    return logp, max_logp
+        if accelerator is None:
+            for group in asked:
+                group.run()
+        else:
+            _run_in_step(model, scores, device, asked, accelerator, stand_in)
+    found = [pair for group in groups for pair in group.found]
+    return [logp for logp, _ in found], [best for _, best in found]
 
 
 class _Group:
-    """One prefix with its continuations."""
+    """One prefix with its continuations.
+
+    Attributes:
+        places: for each continuation the positions that are scored.
+        batches: of rows, one forward each, after the one over the prefix.
+        found: after `run`, logp and max_logp of each continuation.
+    """
 
     def __init__(
         self,
         model: Any,
         scores: TokenScores,
+        device: torch.device,
         prefix: dict[str, Any],
         texts: Sequence[Sequence[int]],
         places: list[list[int]],
+        max_tokens: int,
+        max_rows: int | None,
     ) -> None:
-        self.model, self.scores, self.prefix, self.texts, self.places = model, scores, prefix, texts, places
+        self.model, self.scores, self.device, self.prefix = model, scores, device, prefix
+        self.texts, self.places = texts, places
         self.length = prefix["input_ids"].size(1)
-        # Tokens after the last scored one, and that one itself, need not be read.
-        self.read = [max(row, default=0) for row in places]
+        self.batches = list(batches(rows_to_run(texts, places), self.length, max_tokens, max_rows))
+        nothing = torch.empty(0, device=device)
+        self.found = [(nothing, nothing)] * len(texts)
+        self._at: dict[tuple[int, int], int] = {}
+        self._values: list[Tensor] = []
 
-    def run(self, max_tokens: int) -> list[tuple[Tensor, Tensor]]:
-        """logp and max_logp of each continuation."""
-        found: dict[tuple[int, int], Tensor] = {}
+    def run(self) -> None:
+        """One forward over the prefix, and one for each batch."""
+        inputs = _on(self.device, self.prefix)
         first = [(n, 0) for n, row in enumerate(self.places) if 0 in row]
-        self.scores.ask([0] * len(first), [self.length - 1] * len(first), [self.texts[n][0] for n, _ in first])
-        output = self.model(**self.prefix, use_cache=True)
-        found.update(zip(first, self.scores.take(), strict=True))
+        output = self._forward([(0, self.length - 1)] * len(first), first, **inputs, use_cache=True)
         name = "cache" if "cache" in output else "past_key_values"
         cache = output.get(name)
-        batches = list(self._batches(max_tokens))
-        if cache is None or _is_recurrent(cache):
-            if len(self.prefix) > 2:
+        if cache is None or is_recurrent(cache):
+            if has_pictures(inputs):
                 raise ValueError(
                     f"{type(self.model).__name__} keeps a recurrent state that cannot be shared between continuations, and a "
                     "prefix with pictures cannot be run again for each: choose a model with attention alone."
                 )
-            for batch in batches:
-                self._whole(batch, found)
+            for batch in self.batches:
+                ids = torch.cat([inputs["input_ids"].expand(len(batch), -1), self._padded(batch)], dim=1)
+                self._ask_rows(batch, self.length, input_ids=ids, use_cache=False)
         else:
-            offset = self._offset()
-            for number, batch in enumerate(batches):
-                mine = cache if number == len(batches) - 1 else copy.deepcopy(cache)
-                self._continue(batch, name, mine, offset, found)
-        empty = torch.empty(2, 0, device=self.scores.device)
-        rows = [torch.stack([found[n, t] for t in row], dim=1) if row else empty for n, row in enumerate(self.places)]
-        return [(row[0], row[1]) for row in rows]
+            shared, offset = SharedCache(cache), self._offset()
+            for batch in self.batches:
+                ids = self._padded(batch)
+                past = {name: shared.of(len(batch), self.device)}
+                # Said outright: vision-language models would take the offset of whatever picture they saw last.
+                place = torch.arange(self.length, self.length + ids.size(1), device=ids.device).expand(len(batch), -1)
+                if offset is not None:
+                    place = (place + offset.to(place.device)).expand(3, -1, -1)
+                self._ask_rows(batch, 0, input_ids=ids, position_ids=place, **past, use_cache=True)
+        logp, best = torch.cat(self._values).T
+        for n, row in enumerate(self.places):
+            at = torch.tensor([self._at[n, t] for t in row], dtype=torch.long, device=self.device)
+            self.found[n] = logp[at], best[at]
 
-    def _batches(self, max_tokens: int) -> Iterator[list[int]]:
-        """The numbers of continuations that are read together: like lengths, at most `max_tokens` with the prefix of each."""
-        order = sorted((n for n, length in enumerate(self.read) if length), key=lambda n: -self.read[n])
-        while order:
-            fit = max(1, max_tokens // (self.length + self.read[order[0]]))
-            yield order[:fit]
-            order = order[fit:]
+    def _forward(self, places: list[tuple[int, int]], tokens: list[tuple[int, int]], **inputs: Any) -> Any:
+        """A forward that is asked for `tokens` (continuation, position) at `places` (row, column)."""
+        self.scores.ask([(*place, self.texts[n][t]) for place, (n, t) in zip(places, tokens, strict=True)])
+        output = self.model(**inputs)
+        start = sum(map(len, self._values))
+        self._at.update((token, start + number) for number, token in enumerate(tokens))
+        self._values.append(self.scores.take())
+        return output
 
-    def _padded(self, batch: list[int]) -> Tensor:
-        width = max(self.read[n] for n in batch)
-        rows = [list(self.texts[n][: self.read[n]]) + [0] * (width - self.read[n]) for n in batch]
-        return torch.tensor(rows, dtype=torch.long, device=self.scores.device)
+    def _ask_rows(self, batch: list[Row], start: int, **inputs: Any) -> None:
+        """A forward over a batch; `start` is the column that predicts the second token of a continuation."""
+        asked = [(row, token) for row, read in enumerate(batch) for token in read.asked]
+        self._forward([(row, start + t - 1) for row, (_, t) in asked], [token for _, token in asked], **inputs)
 
-    def _ask(self, batch: list[int], start: int) -> list[tuple[int, int]]:
-        """Asks for the scored tokens after the first; `start` is the column that predicts the second one."""
-        asked = [(row, n, t) for row, n in enumerate(batch) for t in self.places[n] if t > 0]
-        self.scores.ask(
-            [row for row, _, _ in asked], [start + t - 1 for _, _, t in asked], [self.texts[n][t] for _, n, t in asked]
-        )
-        return [(n, t) for _, n, t in asked]
-
-    def _continue(self, batch: list[int], name: str, cache: Any, offset: Tensor | None, found: dict) -> None:
-        ids = self._padded(batch)
-        cache.reorder_cache(torch.zeros(len(batch), dtype=torch.long, device=ids.device))
-        # Said outright: vision-language models would take the offset of whatever picture they saw last.
-        place = torch.arange(self.length, self.length + ids.size(1), device=ids.device).expand(len(batch), -1)
-        if offset is not None:
-            place = (place + offset.to(place.device)).expand(3, -1, -1)
-        asked = self._ask(batch, 0)
-        self.model(input_ids=ids, position_ids=place, **{name: cache}, use_cache=True)
-        found.update(zip(asked, self.scores.take(), strict=True))
-
-    def _whole(self, batch: list[int], found: dict) -> None:
-        ids = self._padded(batch)
-        ids = torch.cat([self.prefix["input_ids"].expand(len(batch), -1), ids], dim=1)
-        asked = self._ask(batch, self.length)
-        self.model(input_ids=ids, use_cache=False)
-        found.update(zip(asked, self.scores.take(), strict=True))
+    def _padded(self, batch: list[Row]) -> Tensor:
+        width = max(len(row.ids) for row in batch)
+        return torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in batch], device=self.device)
 
     def _offset(self) -> Tensor | None:
         """(1, 1): how far the positions after the prefix's pictures lag behind the number of tokens (M-RoPE)."""
@@ -150,25 +162,41 @@ class _Group:
         return next((m.rope_deltas for m in self.model.modules() if getattr(m, "rope_deltas", None) is not None), None)
 
 
-def _prefix_inputs(prefix: Any, device: torch.device) -> dict[str, Any]:
-    """A prefix as keyword arguments of a forward, without padding."""
-    if not isinstance(prefix, Mapping):
-        ids = torch.as_tensor(prefix, dtype=torch.long, device=device).reshape(1, -1)
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    inputs = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in prefix.items()}
-    shape = inputs["input_ids"].shape
-    inputs.setdefault("attention_mask", torch.ones(shape, dtype=torch.long, device=device))
-    real = inputs["attention_mask"][0].bool()
-    if real.all():
-        return inputs
-    return {
-        name: value[:, real] if isinstance(value, Tensor) and value.shape == shape else value
-        for name, value in inputs.items()
-    }
+def _run_in_step(
+    model: Any, scores: TokenScores, device: torch.device, groups: list[_Group], accelerator: Any, stand_in: Any
+) -> None:
+    """Runs the groups of this process, and stand-ins where others run more.
+
+    A forward without pictures gathers the same weights whether it reads a prefix or continues one. So the processes agree on
+    three numbers: prefixes with pictures, forwards after each of these, and forwards of the rest.
+    """
+    seeing = [group for group in groups if has_pictures(group.prefix)]
+    reading = [group for group in groups if not has_pictures(group.prefix)]
+    after, rest = max((len(group.batches) for group in seeing), default=0), sum(1 + len(g.batches) for g in reading)
+    picture = prefix_inputs(stand_in) if stand_in is not None else seeing[0].prefix if seeing else None
+    mine = [len(seeing), after, rest, int(picture is None)]
+    pictures, after, most, blind = accelerator.gather(torch.tensor([mine], device=device)).amax(0).tolist()
+    if pictures and blind:
+        raise ValueError("Where some process scores prefixes with pictures, all have to pass one as `stand_in`.")
+
+    def stand(inputs: dict[str, Any] | None, times: int) -> None:
+        for _ in range(times):
+            scores.ask([])
+            model(**_on(device, inputs or {"input_ids": torch.zeros(1, 1, dtype=torch.long)}), use_cache=True)
+
+    for group in seeing:
+        group.run()
+        stand(None, after - len(group.batches))
+    for _ in range(pictures - len(seeing)):
+        stand(picture, 1)
+        stand(None, after)
+    for group in reading:
+        group.run()
+    stand(None, most - rest)
 
 
-def _is_recurrent(cache: Any) -> bool:
-    return any(hasattr(layer, "recurrent_states") or hasattr(layer, "conv_states") for layer in cache.layers)
+def _on(device: torch.device, inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
 
 @contextmanager
@@ -180,30 +208,3 @@ def _evaluating(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _checked(
-    prefixes: Sequence[Any], continuations: Sequence[Sequence[Sequence[int]]], positions: Positions | None
-) -> list[list[list[int]]]:
-    """The tokens to score of each prefix's continuations."""
-    if len(prefixes) != len(continuations) or (positions is not None and len(positions) != len(prefixes)):
-        given = "" if positions is None else f", and positions for {len(positions)}"
-        raise ValueError(f"There are {len(prefixes)} prefixes, continuations of {len(continuations)}{given}.")
-    wanted = []
-    for number, (prefix, texts) in enumerate(zip(prefixes, continuations, strict=True)):
-        ids = prefix["input_ids"] if isinstance(prefix, Mapping) else prefix
-        if isinstance(ids, Tensor) and ids.ndim == 2 and len(ids) != 1:
-            raise ValueError(f"The prefix {number} is a batch of {len(ids)}; each prefix is one conversation.")
-        if not (ids.numel() if isinstance(ids, Tensor) else len(ids)):
-            raise ValueError(f"The prefix {number} has no token, so nothing says what its continuations begin with.")
-        given_rows = [None] * len(texts) if positions is None else positions[number]
-        if len(given_rows) != len(texts):
-            raise ValueError(
-                f"The prefix {number} has {len(texts)} continuations and positions for {len(given_rows)}."
-            )
-        rows = [list(range(len(text)) if row is None else row) for text, row in zip(texts, given_rows, strict=True)]
-        for text, row in zip(texts, rows, strict=True):
-            if any(not 0 <= t < len(text) for t in row):
-                raise ValueError(f"A continuation of {len(text)} tokens has no position {max(row, key=abs)}.")
-        wanted.append(rows)
-    return wanted
