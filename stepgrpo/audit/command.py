@@ -126,13 +126,16 @@ def _load(
 
     if args.quiet:
         transformers.logging.disable_progress_bar()
-    processor = load_processing_class(args.model, args.gguf_file)
+    try:
+        processor = load_processing_class(args.model, args.gguf_file)
+        model = load_model(args.model, args.gguf_file, args.dtype)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"The model {args.model!r} cannot be loaded. {error}") from error
     check_chat_template(processor, rows[0]["prompt"], args.model)
     contexts = TeacherContexts(processor, args.reference_template, args.alone_template)
     contexts.check(rows[0], truths[0])
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
-    model = load_model(args.model, args.gguf_file, args.dtype).to(args.device or device)
-    teacher = TeacherLogpCallback(model, processor, max_tokens=args.max_tokens)
+    teacher = TeacherLogpCallback(model.to(args.device or device), processor, max_tokens=args.max_tokens)
     return ForwardProxySignal(teacher, contexts, fields).token_logps, processor
 
 
