@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from stepgrpo import VerifyReward
+from stepgrpo import TeacherLogpCallback, VerifyReward
 from stepgrpo.rewards.plan import exact_match_reward
 from tests import conftest
 from tests.scripted import COMPLETIONS, ScriptedRollout, make_trainer, rows
@@ -20,8 +20,11 @@ def main(out, variant, processes):
         "unparsed": {"step_baseline": "position"},
         "verify": {"step_baseline": "position"},
         "failing": {},
+        "teacher": {"step_reward_kind": "forward_proxy", "step_squash": "contrast"},
+        "teacher_unparsed": {"step_reward_kind": "forward_proxy"},
+        "teacher_failing": {"step_reward_kind": "forward_proxy"},
     }[variant]
-    completions = COMPLETIONS if variant != "unparsed" else [*COMPLETIONS[:4], *["no plan here."] * 4]
+    completions = COMPLETIONS if "unparsed" not in variant else [*COMPLETIONS[:4], *["no plan here."] * 4]
     rewards = [lambda completions, **_: [float(len(c[0]["content"]) % 7) for c in completions]]
     if variant in ("verify", "failing"):
         judge = conftest.make_model.__wrapped__(tokenizer)()
@@ -29,6 +32,9 @@ def main(out, variant, processes):
             VerifyReward(judge, tokenizer, template="Is this right?\n${plan}", batch_size=2),
             exact_match_reward,
         ]
+    teacher = TeacherLogpCallback(conftest.make_model.__wrapped__(tokenizer)(), tokenizer)
+    if variant.startswith("teacher"):
+        options["callbacks"] = [teacher]
     processes = int(processes)
     trainer = make_trainer(
         model,
@@ -47,6 +53,8 @@ def main(out, variant, processes):
     assert trainer.accelerator.num_processes == processes, trainer.accelerator.num_processes
     if variant == "failing" and trainer.accelerator.process_index == 1:
         rewards[0].frozen.last_logits = None
+    if variant == "teacher_failing" and trainer.accelerator.process_index == 1:
+        teacher.load().model.model.norm.weight.data[0] = float("nan")
     trainer.train()
     if trainer.accelerator.is_main_process:
         model = trainer.accelerator.unwrap_model(trainer.model)

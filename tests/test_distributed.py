@@ -29,18 +29,28 @@ def run(out, variant, two):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["none", "position", "anchor", "unparsed", "verify"])
+@pytest.mark.parametrize(
+    "variant", ["none", "position", "anchor", "unparsed", "verify", "teacher", "teacher_unparsed"]
+)
 def test_two_processes_equal_one(variant, tmp_path):
     one, two = run(tmp_path / "one", variant, False), run(tmp_path / "two", variant, True)
     for name, weight in one["weights"].items():
         assert torch.allclose(weight, two["weights"][name], atol=1e-6), name
     for mine, theirs in zip(one["log"][:-1], two["log"][:-1], strict=True):
-        counted = ("step_credit/", "verify/", "rewards/")
+        counted = ("step_credit/", "step_teacher/", "verify/", "rewards/")
         keys = {key for key in mine if key.startswith(counted) and not key.endswith("seconds")}
         assert ("verify/answer_mass" in keys) is (variant == "verify")
+        assert ("step_teacher/difference_std" in keys) is variant.startswith("teacher")
         assert len(keys) > 10
         for key in keys:
             assert mine[key] == pytest.approx(theirs[key], abs=1e-5), key
+
+
+@pytest.mark.slow
+def test_a_teacher_that_fails_on_one_process_stops_both_with_the_reason(tmp_path):
+    done = start(tmp_path / "out", "teacher_failing", True)
+    assert done.returncode != 0
+    assert "not finite" in done.stderr and "None of them here" in done.stderr and "step_on_error: skip" in done.stderr
 
 
 @pytest.mark.slow

@@ -173,14 +173,16 @@ class TeacherContexts:
         ends = [self._ids(context) for context in (with_plan, alone)]
         if isinstance(row["prompt"], str):
             compared = min(_COMPARED, len(ends[1]))
+            advice = f"A plain text has to end as it does: put ${{{PROBLEM}}} last in both templates"
         else:
             # The chat template's beginning of the answer, and one token before it where there is none.
             compared = max(1, len(ends[1]) - len(self._ids(alone, begin_answer=False)))
-        shown = [self._tokenizer.decode(ids[-compared:]) for ids in ends]
+            advice = "The chat template has to begin the answer in the same way after any message"
         if ends[0][-compared:] != ends[1][-compared:]:
+            shown = [self._tokenizer.decode(ids[-2 * _COMPARED :]) for ids in ends]
             raise ValueError(
-                f"The teacher's two contexts end differently, with {shown[0]!r} and with {shown[1]!r}. A plain text "
-                f"prompt has to stand at the end: put ${{{PROBLEM}}} last in step_reference_template and step_alone_template."
+                f"The teacher's contexts of step_reference_template and step_alone_template end differently, {shown[0]!r} and "
+                f"{shown[1]!r}, which alone would change the first tokens' scores. {advice}."
             )
 
     @property
