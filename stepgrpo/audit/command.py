@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,17 +127,24 @@ def _load(
 
     if args.quiet:
         transformers.logging.disable_progress_bar()
-    try:
+    with _named(args.model):
         processor = load_processing_class(args.model, args.gguf_file)
-        model = load_model(args.model, args.gguf_file, args.dtype)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"The model {args.model!r} cannot be loaded. {error}") from error
     check_chat_template(processor, rows[0]["prompt"], args.model)
     contexts = TeacherContexts(processor, args.reference_template, args.alone_template)
     contexts.check(rows[0], truths[0])
+    with _named(args.model):
+        model = load_model(args.model, args.gguf_file, args.dtype)
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     teacher = TeacherLogpCallback(model.to(args.device or device), processor, max_tokens=args.max_tokens)
     return ForwardProxySignal(teacher, contexts, fields).token_logps, processor
+
+
+@contextmanager
+def _named(model: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise ValueError(f"The model {model!r} cannot be loaded. {error}") from error
 
 
 def _write(args: argparse.Namespace, summary: Mapping[str, Any], report: str, started: float) -> None:
