@@ -2,12 +2,14 @@
 
 import copy
 import os
+import socket
 
 import pytest
 import torch
 
 from stepgrpo.frozen import score_continuations
 from stepgrpo.modeling import load_model, load_processing_class
+from tests.gpu.starting import needs
 from tests.test_score_continuations import CONTINUATIONS, PREFIXES, expected, make, prefix_of, same
 
 SIZES = ((48, 16), "red")
@@ -105,34 +107,53 @@ def test_an_engine_around_the_model():
     same(score_continuations(Engine(model), PREFIXES, CONTINUATIONS, accelerator=accelerator), wanted)
 
 
-def spread(rank, port, out):
-    """One of two processes that hold half of each weight (FSDP2) and score different numbers of prefixes."""
-    from accelerate import Accelerator
+def fsdp2(model):
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    mesh = init_device_mesh("cpu", (2,))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def zero3(model):
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+    # No weight is small enough to stay whole.
+    zero = {"stage": 3, "stage3_param_persistence_threshold": 0}
+    engine, *_ = deepspeed.initialize(
+        model=model, config={"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero}
+    )
+    assert all(parameter.numel() == 0 for parameter in engine.parameters())
+    return engine
+
+
+def score_half(rank, shard, port, out):
+    """One of two processes that hold half of each weight and score different numbers of prefixes."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true", "DS_ACCELERATOR": "cpu"}
+    from accelerate import Accelerator
+
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
     model = make("gemma2").requires_grad_(False)
     wanted = expected(copy.deepcopy(model))
-    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
-    for layer in model.model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    mine = slice(0, 2) if rank else slice(0, 0)  # the first process has nothing, the second seven forwards
-    found = score_continuations(model, PREFIXES[mine], CONTINUATIONS[mine], max_rows=1, accelerator=accelerator)
-    same(found, wanted if rank else [])
+    model = shard(model)
+    mine = slice(0, 2) if rank else slice(0, 0)  # the first process has nothing, the second six forwards
+    for _ in range(2):  # ZeRO-3 follows the order of modules that it saw the first time
+        found = score_continuations(model, PREFIXES[mine], CONTINUATIONS[mine], max_rows=1, accelerator=accelerator)
+        same(found, wanted if rank else [])
     torch.save(len(found[0]), f"{out}/{rank}")
     accelerator.end_training()
 
 
 @pytest.mark.slow
-def test_two_processes_with_half_of_each_weight(tmp_path):
-    import socket
-
+@pytest.mark.parametrize("shard", [fsdp2, pytest.param(zero3, marks=needs("deepspeed"))])
+def test_two_processes_with_half_of_each_weight(shard, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(spread, (port, tmp_path), nprocs=2)
+    torch.multiprocessing.spawn(score_half, (shard, port, tmp_path), nprocs=2)
     assert [torch.load(tmp_path / str(rank)) for rank in range(2)] == [0, 5]
