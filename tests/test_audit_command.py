@@ -85,6 +85,21 @@ def test_the_reference_in_the_context_matters(model_dir, data, tmp_path):
     assert own["rule/exact"] == other["rule/exact"]
 
 
+def test_contrast_with_the_plan_of_another_row(model_dir, data, tmp_path, capsys):
+    options = ["--model", model_dir, "--data", data]
+    assert run(*options, "--out", tmp_path / "none") == 0
+    assert run(*options, "--out", tmp_path / "shuffled", "--contrast-reference", "shuffled") == 0
+    none, other = (
+        json.loads((tmp_path / name / "audit.json").read_text())["signals"] for name in ("none", "shuffled")
+    )
+    assert none["margin/min/both"] == other["margin/min/both"]
+    assert none["contrast/mean/both"]["difference"] != other["contrast/mean/both"]["difference"]
+    data.write_text(data.read_text().splitlines()[0])
+    with pytest.raises(SystemExit):
+        run(*options, "--out", tmp_path / "alike", "--contrast-reference", "shuffled")
+    assert "needs rows with different plans" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -18,7 +18,8 @@ from stepgrpo.audit.run import Teacher, audit, usable_plans, works_in_household
 from stepgrpo.data.sources import ALFRED_NAMES, WORLDS, read_rows
 from stepgrpo.evaluation_arguments import DTYPES
 from stepgrpo.evaluation_files import check_folder, write_whole
-from stepgrpo.signal.rule import ground_truth_fields
+from stepgrpo.signal.rule import find_ground_truth, ground_truth_fields
+from stepgrpo.signal.squash import CONTRAST_REFERENCES
 
 PROG = "stepgrpo audit"
 
@@ -49,6 +50,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--gt-field", metavar="COLUMN", help="of the ground truth (default: gt_action_close, else ground_truth)")
     add("--reference-template", metavar="FILE", help="of what the teacher reads with the reference plan")
     add("--alone-template", metavar="FILE", help="of what it reads without, for contrast")
+    add(
+        "--contrast-reference",
+        choices=CONTRAST_REFERENCES,
+        default="none",
+        help="what contrast compares with: the problem alone (default), or another row's plan",
+    )
     add("--max-tokens", type=_positive, default=32768, metavar="N", help="tokens in one forward (default: 32768)")
     add("--copies", type=_positive, default=1, metavar="N", help="damaged copies of each kind and plan (default: 1)")
     add("--bootstrap", type=_count, default=1000, metavar="N", help="samples for the intervals (default: 1000)")
@@ -123,8 +130,14 @@ def _load(
     from stepgrpo.frozen.callback import TeacherLogpCallback
     from stepgrpo.frozen.context import TeacherContexts
     from stepgrpo.modeling import check_chat_template, load_model, load_processing_class
-    from stepgrpo.signal.forward_proxy import ForwardProxySignal
+    from stepgrpo.signal.forward_proxy import ForwardProxySignal, ReferencePlans
 
+    others = None
+    if args.contrast_reference == "shuffled":
+        plans = [find_ground_truth(row, fields) for row in rows]
+        others = ReferencePlans(plans)
+        if others.other(plans[0]) is None:
+            raise ValueError("--contrast-reference shuffled needs rows with different plans; these all have the same.")
     if args.quiet:
         transformers.logging.disable_progress_bar()
     with _named(args.model):
@@ -136,7 +149,7 @@ def _load(
         model = load_model(args.model, args.gguf_file, args.dtype)
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     teacher = TeacherLogpCallback(model.to(args.device or device), processor, max_tokens=args.max_tokens)
-    return ForwardProxySignal(teacher, contexts, fields).token_logps, processor
+    return ForwardProxySignal(teacher, contexts, fields, others=others).token_logps, processor
 
 
 @contextmanager
