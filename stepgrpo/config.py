@@ -81,8 +81,8 @@ class StepGRPOConfig(GRPOConfig):
         step_squash (`str`, *optional*, defaults to `"margin"`):
             How the teacher's log-probabilities become a score: `contrast`, `prob` or `margin`; see docs/teacher.md.
         step_aggregate (`str`, *optional*):
-            One number for the tokens of a step: `mean`, `min` (the weakest token), or `weighted` (by size). Where it is not
-            set: `min` for `margin`, else `mean`.
+            One number for the tokens of a step: `mean`, `min` (the weakest token), `weighted` (by size), or `sum` (the step as
+            a whole). Where it is not set: `min` for `margin`, else `mean`.
         step_contrast_reference (`str`, *optional*, defaults to `"none"`):
             What `contrast` compares with: `none`, the problem alone; `shuffled`, the problem with another row's plan.
         step_combine (`str`, *optional*, defaults to `"add"`):
@@ -128,7 +128,7 @@ class StepGRPOConfig(GRPOConfig):
     step_alone_template: str | None = field(default=None, metadata={"help": "Text with ${problem}, or a file."})
     step_squash: str = field(default="margin", metadata={"help": "contrast, prob or margin."})
     step_aggregate: str | None = field(
-        default=None, metadata={"help": "mean, min or weighted; min for margin and mean for others if unset."}
+        default=None, metadata={"help": "mean, min, weighted or sum; min for margin and mean for others if unset."}
     )
     step_contrast_reference: str = field(default="none", metadata={"help": "none or shuffled."})
     step_combine: str = field(default="add", metadata={"help": "add or modulate."})

@@ -44,7 +44,7 @@ def test_audit_of_a_file(model_dir, data, tmp_path, capsys):
     out = tmp_path / "out"
     assert run("--model", model_dir, "--data", data, "--out", out) == 0
     found = json.loads((out / "audit.json").read_text())
-    assert len(found["signals"]) == 31 and set(SHOWN) < set(found["signals"])
+    assert len(found["signals"]) == 44 and set(SHOWN) < set(found["signals"])
     for entry in found["signals"].values():
         assert 0.0 <= entry["wrong_rewarded"] <= 1.0 and 0.0 <= entry["right_punished"] <= 1.0
         assert {"same_verb", "other_verb", "wrong_id", "insertion", "repeat", "all"} <= set(entry["auroc"])

@@ -8,7 +8,7 @@ import pytest
 from stepgrpo.audit.cases import FIELD_SETS, make_cases
 from stepgrpo.audit.corruptions import CORRUPTIONS, NONE
 from stepgrpo.audit.measure import counts, measure
-from stepgrpo.audit.scores import StepScores, rule_signals, score_case, teacher_signals
+from stepgrpo.audit.scores import StepScores, modulated_signals, rule_signals, score_case, teacher_signals
 from stepgrpo.segment.plan import PlanStep, field_spans
 from stepgrpo.signal.forward_proxy import TokenLogps
 
@@ -79,7 +79,7 @@ def test_scores_by_hand(cases):
     n = len(case.positions)
     logps = TokenLogps([-0.5] * n, [-0.25] * n, [-1.5] * n)
     found = score_case(case, logps, ("gt_action_close",))
-    assert list(found) == [*teacher_signals(), *rule_signals()] and len(found) == 31
+    assert list(found) == [*teacher_signals(), *modulated_signals(), *rule_signals()] and len(found) == 44
     for over in ("mean", "min", "weighted"):
         for fields in FIELD_SETS:
             for how, difference, score in (
@@ -89,7 +89,11 @@ def test_scores_by_hand(cases):
             ):
                 assert found[f"{how}/{over}/{fields}"].scores == [pytest.approx(score)] * 4
                 assert found[f"{how}/{over}/{fields}"].differences == [pytest.approx(difference)] * 4
+    for fields in FIELD_SETS:
+        tokens = [len(owned) for owned in case.owned[fields]]
+        assert found[f"prob/sum/{fields}"].differences == pytest.approx([-0.5 * k for k in tokens])
     assert all(found[name] == StepScores([1.0] * 4, [None] * 4) for name in rule_signals())
+    assert found["margin/min/both, sign of rule/lcs"].scores == [pytest.approx(math.exp(-0.25))] * 4
 
 
 def test_each_field_set_has_its_own_tokens(cases):
@@ -114,6 +118,8 @@ def test_the_rule_in_its_modes(cases):
     zeros = [0.0] * len(deleted.positions)
     found = score_case(deleted, TokenLogps(zeros, zeros, zeros), ("gt_action_close",))
     assert found["rule/lcs"].scores == [1.0, 1.0, 1.0]
+    # The teacher gives no number that is not its favourite's here, so it agrees with each step and takes no blame away.
+    assert found["margin/min/both, sign of rule/exact"].scores == [1.0] * gap + [0.0] * (3 - gap)
     assert found["rule/exact"].scores == [1.0] * gap + [-1.0] * (3 - gap)
     assert found["rule/first_error"].scores == [1.0] * gap + [-1.0] + [None] * (2 - gap)
 

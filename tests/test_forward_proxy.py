@@ -38,7 +38,7 @@ def plainly(model, tokenizer, context, ids):
 
 
 @pytest.mark.parametrize("squash", ["contrast", "prob", "margin"])
-@pytest.mark.parametrize("aggregate", ["mean", "min", "weighted"])
+@pytest.mark.parametrize("aggregate", ["mean", "min", "weighted", "sum"])
 def test_scores_are_the_formulas_over_plain_forwards(make_model, tiny_tokenizer, squash, aggregate):
     made = signal(make_model, tiny_tokenizer, squash=squash, aggregate=aggregate)
     rollouts = [rollout(text, tiny_tokenizer, pad=n) for n, text in enumerate(TEXTS)]
@@ -53,9 +53,8 @@ def test_scores_are_the_formulas_over_plain_forwards(make_model, tiny_tokenizer,
         d = {"contrast": logp_t - logp_s, "prob": logp_t, "margin": logp_t - best}[squash]
         for tokens, score in zip(one.step_tokens, scores, strict=True):
             x = d[tokens]
-            value = {"mean": x.mean(), "min": x.min(), "weighted": (x.abs() * x).sum() / x.abs().sum()}[
-                aggregate
-            ].item()
+            weighted = (x.abs() * x).sum() / x.abs().sum()
+            value = {"mean": x.mean(), "min": x.min(), "weighted": weighted, "sum": x.sum()}[aggregate].item()
             wanted = math.tanh(value) if squash == "contrast" else 2 * math.exp(value) - 1
             assert score == pytest.approx(wanted, abs=1e-4)
     assert found[0] == pytest.approx(found[2], abs=1e-5) and len(found[1]) == 3

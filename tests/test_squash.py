@@ -15,6 +15,7 @@ def test_aggregates_by_hand():
     # (-1 + 9 + 1) / 5
     assert aggregate([-1.0, 3.0, 1.0], "weighted") == pytest.approx(9 / 5)
     assert aggregate([0.0, 0.0], "weighted") == 0.0
+    assert aggregate([-1.0, 3.0, 1.0], "sum") == 3.0
 
 
 def test_filler_tokens_thin_out_a_mean_but_not_a_weighted_mean_nor_a_minimum():
@@ -22,6 +23,7 @@ def test_filler_tokens_thin_out_a_mean_but_not_a_weighted_mean_nor_a_minimum():
     assert aggregate(decided + filler, "mean") == pytest.approx(-0.4009)
     assert aggregate(decided + filler, "weighted") < -3.98
     assert aggregate(decided + filler, "min") == -4.0
+    assert aggregate(decided + filler, "sum") == pytest.approx(-4.009)
 
 
 def test_squashes_by_hand():

@@ -7,10 +7,10 @@ from typing import Any
 
 from stepgrpo.audit.corruptions import CORRUPTIONS, NONE
 from stepgrpo.audit.measure import ALL, HARD_CASES
-from stepgrpo.audit.scores import rule_signals
+from stepgrpo.audit.scores import modulated_signals, teacher_signals
 from stepgrpo.report.tables import markdown_table, number
 
-# What the tables and the plot show of some thirty signals; audit.json has all.
+# What the tables and the plot show of some forty signals; audit.json has all.
 SHOWN = (
     "contrast/mean/action_id",
     "contrast/mean/action_name",
@@ -18,9 +18,13 @@ SHOWN = (
     "prob/mean/action_id",
     "prob/mean/action_name",
     "prob/mean/both",
+    "prob/sum/action_id",
+    "prob/sum/action_name",
+    "prob/sum/both",
     "margin/min/action_id",
     "margin/min/action_name",
     "margin/min/both",
+    *modulated_signals(),
     "rule/exact",
     "rule/lcs",
 )
@@ -81,7 +85,7 @@ def _shares(signals: Mapping[str, Any], shown: Sequence[str]) -> str:
 
 
 def _best(signals: Mapping[str, Any], count: int = 8) -> str:
-    names = [name for name in signals if name not in rule_signals()]
+    names = [name for name in teacher_signals() if name in signals]
     order = sorted(names, key=lambda name: -signals[name]["auroc"][ALL])[:count]
     return _table("signal", order, (ALL, "swap", "deletion"), lambda name: signals[name]["auroc"])
 

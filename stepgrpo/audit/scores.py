@@ -8,7 +8,10 @@ from typing import Protocol
 
 from stepgrpo.audit.cases import FIELD_SETS, Case
 from stepgrpo.signal.rule import MATCH_MODES, RuleSignal
-from stepgrpo.signal.squash import AGGREGATES, SQUASHES, aggregate, squash
+from stepgrpo.signal.squash import AGGREGATES, SQUASHES, aggregate, modulate, squash
+
+_MODULATED = ("margin/min/both", "prob/sum/both")
+_SIGNS = ("rule/exact", "rule/lcs")
 
 
 class Logps(Protocol):
@@ -42,6 +45,11 @@ def rule_signals() -> list[str]:
     return [f"rule/{mode}" for mode in MATCH_MODES]
 
 
+def modulated_signals() -> list[str]:
+    """The names of `step_combine: modulate`, "SIGNAL, sign of RULE": the teacher's size and the rule's sign."""
+    return [f"{signal}, sign of {rule}" for signal in _MODULATED for rule in _SIGNS]
+
+
 def score_case(case: Case, logps: Logps, gt_fields: Sequence[str]) -> dict[str, StepScores]:
     """The scores of every signal on a plan.
 
@@ -62,13 +70,22 @@ def score_case(case: Case, logps: Logps, gt_fields: Sequence[str]) -> dict[str, 
         how, over, fields = name.split("/")
         steps = [[by_squash[how][i] for i in owned] for owned in case.owned[fields]]
         found[name] = _step_scores(steps, how, over)
-    found.update(_rule_scores(case, gt_fields))
-    return found
+    rules = _rule_scores(case, gt_fields)
+    for name in modulated_signals():
+        signal, rule = name.split(", sign of ")
+        found[name] = _modulated(found[signal], rules[rule])
+    return {**found, **rules}
 
 
 def _step_scores(steps: Sequence[Sequence[float]], how: str, over: str) -> StepScores:
     differences = [aggregate(values, over) if values else None for values in steps]
     return StepScores([None if d is None else squash(d, how) for d in differences], differences)
+
+
+def _modulated(teacher: StepScores, rule: StepScores) -> StepScores:
+    pairs = zip(teacher.scores, rule.scores, strict=True)
+    scores = [None if a is None or b is None else modulate(a, b) for a, b in pairs]
+    return StepScores(scores, [None] * len(scores))
 
 
 def _rule_scores(case: Case, gt_fields: Sequence[str]) -> Mapping[str, StepScores]:

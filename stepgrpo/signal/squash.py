@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 SQUASHES = ("contrast", "prob", "margin")
-AGGREGATES = ("mean", "min", "weighted")
+AGGREGATES = ("mean", "min", "weighted", "sum")
 COMBINES = ("add", "modulate")
 SIGNS = ("rule", "episode")
 CONTRAST_REFERENCES = ("none", "shuffled")
@@ -18,7 +18,8 @@ def aggregate(differences: Sequence[float], how: str = "mean") -> float:
     Args:
         differences: n >= 1 finite numbers, one per token.
         how: "mean"; "min", the weakest token; "weighted": the mean weighted by size, `Σ |d| d / Σ |d|`, where filler tokens,
-            whose difference is next to nothing, do not thin out those that decide.
+            whose difference is next to nothing, do not thin out those that decide; "sum", which of log-probabilities is that
+            of the whole step, whatever pieces its words are cut into.
 
     Raises:
         ValueError: on an unknown `how` or no differences.
@@ -31,6 +32,8 @@ def aggregate(differences: Sequence[float], how: str = "mean") -> float:
         return math.fsum(differences) / len(differences)
     if how == "min":
         return min(differences)
+    if how == "sum":
+        return math.fsum(differences)
     size = math.fsum(abs(d) for d in differences)
     return math.fsum(abs(d) * d for d in differences) / size if size else 0.0
 
